@@ -1,0 +1,71 @@
+"""pyramid-bert: BERT-style classifiers that drop tokens on the way up, and so train and run several times cheaper.
+
+    from pyramid_bert import Schedule, pyramidize
+
+    pyramidize(model, Schedule.exponential(keep_ratio=0.25, last_layer=3))
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .classifier import PyramidClassifier
+    from .config import PyramidConfig
+    from .cost import Cost, space_reduction
+    from .errors import PyramidError
+    from .hub import is_pyramid, pyramid_settings, pyramidize, restore
+    from .schedule import PAPER_TABLE, Schedule
+    from .select import k_center_greedy
+
+# Name -> module, loaded on first use.
+_HOMES = {
+    "Cost": "cost",
+    "PAPER_TABLE": "schedule",
+    "PyramidClassifier": "classifier",
+    "PyramidConfig": "config",
+    "PyramidError": "errors",
+    "Schedule": "schedule",
+    "is_pyramid": "hub",
+    "k_center_greedy": "select",
+    "pyramid_settings": "hub",
+    "pyramidize": "hub",
+    "restore": "hub",
+    "space_reduction": "cost",
+}
+
+__all__ = [
+    "PAPER_TABLE",
+    "Cost",
+    "PyramidClassifier",
+    "PyramidConfig",
+    "PyramidError",
+    "Schedule",
+    "__version__",
+    "is_pyramid",
+    "k_center_greedy",
+    "pyramid_settings",
+    "pyramidize",
+    "restore",
+    "space_reduction",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pyramid_bert' has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+# Importing `hub` makes saved pyramids known to transformers' Auto classes: `import pyramid_bert` has to be enough for
+# that. Only the command line does without, so that `pyramid-bert --help` need not wait for torch; its commands load
+# what they use. ("-m" stands there while `python -m pyramid_bert` looks for the package.)
+if Path(sys.argv[0]).stem not in ("pyramid-bert", "-m"):
+    import_module(".hub", __name__)

@@ -1,0 +1,136 @@
+"""The settings of a pyramid: one frozen, validated dataclass, saved with the model and read back from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .cost import PLACEMENTS, Placement
+from .errors import PyramidError, UnknownNameError
+from .schedule import Schedule, StridedSchedule
+from .select import get_selector
+from .select.coreset import CentersPerStep, centers_in_a_step
+from .select.distance import METRICS, Metric
+
+FORMAT_VERSION = 1
+Reduce = Literal["drop", "merge"]
+REDUCES: tuple[str, ...] = ("drop", "merge")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PyramidConfig:
+    """How a model is turned into a pyramid.
+
+    Attributes:
+        schedule: How many tokens each layer keeps.
+        selector: Which tokens stay; one of `pyramid_bert.select.selector_names()`.
+        reduce: What becomes of the others: "drop" forgets them (the paper), "merge" averages each into its nearest
+            kept token. None takes "merge" for "coreset" and "drop" for the published baselines.
+        weighted: With "drop": weigh each kept token in attention by the number of tokens it stands for (the paper's
+            Remark 1). "merge" always does.
+        placement: Where a layer reduces: "middle", after attention and before the feed-forward network (the paper);
+            "end", after the layer; "input", once, before the first layer. None lets schedule and selector say.
+        centers_per_step: The paper's m for "coreset": an int, a fraction of k, or "all".
+        metric: Distance between tokens, "euclidean" or "cosine".
+        cls_only: Compute only CLS in the last layer, as nothing else of it is read by a classifier. Changes no logit.
+        seed: Seed of the selector "random" in evaluation.
+
+    Example:
+        >>> config = PyramidConfig(schedule=Schedule.exponential(0.25, 3))
+        >>> PyramidConfig.from_dict(config.to_dict()) == config
+        True
+    """
+
+    schedule: Schedule
+    selector: str = "coreset"
+    reduce: Reduce | None = None
+    weighted: bool = False
+    placement: Placement | None = None
+    centers_per_step: CentersPerStep = 1
+    metric: Metric = "euclidean"
+    cls_only: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule):
+            raise PyramidError(
+                f"schedule must be a Schedule, got {type(self.schedule).__name__}; "
+                "for example Schedule.exponential(keep_ratio=0.25, last_layer=3)"
+            )
+        get_selector(self.selector)
+        if self.reduce is None:
+            object.__setattr__(self, "reduce", "merge" if self.selector == "coreset" else "drop")
+        if self.placement is None:
+            object.__setattr__(self, "placement", self._natural_placement())
+        for name, value, known in (
+            ("reduce", self.reduce, REDUCES),
+            ("placement", self.placement, PLACEMENTS),
+            ("metric", self.metric, METRICS),
+        ):
+            if value not in known:
+                raise UnknownNameError(name, value, known)
+        centers_in_a_step(self.centers_per_step, 2)
+        self._check_combination()
+
+    def _natural_placement(self) -> Placement:
+        at_input = self.schedule.selects_at_input or get_selector(self.selector).placement == "input"
+        return "input" if at_input else "middle"
+
+    def _check_combination(self) -> None:
+        """Refuses settings that are valid one by one and senseless together."""
+        selector = get_selector(self.selector)
+        at_input = self.placement == "input"
+        if selector.placement is not None and self.placement != selector.placement:
+            raise PyramidError(
+                f"the selector {self.selector!r} works with placement={selector.placement!r} only, "
+                f"got {self.placement!r}"
+            )
+        if at_input != self.schedule.selects_at_input:
+            raise PyramidError(
+                f"placement {self.placement!r} and a schedule of kind {self.schedule.kind!r} do not fit: selection at "
+                "the input happens once and takes Schedule.input_only(keep_ratio), any other placement another schedule"
+            )
+        if selector.needs_attention and at_input:
+            raise PyramidError(
+                "the selector 'attention' cannot select at the input: no attention has been computed there; "
+                "use 'coreset', 'first' or 'random'"
+            )
+        pools = self.selector == "pool"
+        if pools and not isinstance(self.schedule, StridedSchedule):
+            raise PyramidError(
+                f"the selector 'pool' takes Schedule.strided(window, at_layers), got a schedule of kind "
+                f"{self.schedule.kind!r}"
+            )
+        if pools and (self.reduce == "merge" or self.weighted):
+            raise PyramidError("the selector 'pool' averages by itself; leave reduce='drop' and weighted=False")
+
+    def replace(self, **changes: Any) -> PyramidConfig:
+        """A copy with some settings changed."""
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict from which `from_dict` makes an equal config."""
+        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"format": FORMAT_VERSION, **data, "schedule": self.schedule.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PyramidConfig:
+        """The config that `to_dict` described. Unknown keys are left out with a warning that names them."""
+        fields = dict(data)
+        version = fields.pop("format", None)
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise PyramidError(
+                f"this pyramid was saved in format {version!r} and this release reads up to {FORMAT_VERSION}; "
+                "upgrade with: pip install -U pyramid-bert"
+            )
+        fields.pop("library_version", None)
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(fields) - known):
+            warnings.warn(f"ignoring unknown pyramid settings: {', '.join(unknown)}", stacklevel=2)
+        if "schedule" not in fields:
+            raise PyramidError("a saved pyramid needs a 'schedule'; the config is damaged")
+        fields["schedule"] = Schedule.from_dict(fields["schedule"])
+        return cls(**{key: value for key, value in fields.items() if key in known})

@@ -1,0 +1,253 @@
+"""The one loop: [attention -> reduce -> feed-forward] x L, and the record of who survived.
+
+Knows torch alone. What a layer's attention and feed-forward network are is the `Backbone`'s business (one adapter a
+model family); how narrow and who stays come as a schedule and a selector.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .cost import Placement
+from .errors import PyramidError
+from .reduction import Reduction
+from .schedule import Schedule, StridedSchedule
+from .select import get_selector, pool_groups, squared_distances, to_radius
+from .select.coreset import CentersPerStep
+from .select.distance import Metric
+from .trace import Trace
+
+
+class Backbone(Protocol):
+    """What the loop needs to know of a model family."""
+
+    def attend(
+        self,
+        layer: nn.Module,
+        hidden: Tensor,
+        bias: Tensor | None,
+        *,
+        queries: int | None = None,
+        voters: Tensor | None = None,
+        want_received: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of `layer`, with its Add & LayerNorm.
+
+        Args:
+            layer: One of the model's layers.
+            hidden: (B, N, D).
+            bias: (B, 1, 1, N) added to the key logits, or None.
+            queries: Compute only the first so many tokens; None for all.
+            voters: (B, N) bool, the queries that count towards received attention; None when all do.
+            want_received: Return the attention (B, N) that each token receives as well.
+        """
+
+    def feed_forward(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+        """The rest of `layer`: its feed-forward network with Add & LayerNorm."""
+
+    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> None:
+        """Called with the input and output of each layer."""
+
+
+@dataclasses.dataclass
+class _Tokens:
+    """The tokens between two steps of the loop."""
+
+    hidden: Tensor  # (B, N, D)
+    counts: list[int]  # real tokens of each row: known on the host, so that nothing is read back from the device
+    mask: Tensor | None  # (B, N) bool; None when no row has pads
+    size: Tensor | None  # (B, N) input tokens behind each token; None when that is 1 or attention is not weighted
+
+
+class PyramidEncoder(nn.Module):
+    """A stack of encoder layers that gets narrower on the way up.
+
+    Takes over the `layer` list of the encoder it stands in for, and adds no parameter. All arguments are validated by
+    `PyramidConfig`, which is what users make.
+    """
+
+    def __init__(
+        self,
+        layer: nn.ModuleList,
+        backbone: Backbone,
+        *,
+        schedule: Schedule,
+        selector: str,
+        reduce: str,
+        weighted: bool,
+        placement: Placement,
+        centers_per_step: CentersPerStep,
+        metric: Metric,
+        cls_only: bool,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        schedule.check(len(layer))
+        self.layer = layer
+        self.backbone = backbone
+        self.schedule = schedule
+        self.selector = get_selector(selector)
+        self.reduce = reduce
+        self.weighted = weighted or reduce == "merge"
+        self.placement = placement
+        self.centers_per_step = centers_per_step
+        self.metric: Metric = metric
+        self.cls_only = cls_only
+        self.seed = seed
+        self._trace: Trace | None = None
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Records the next forward pass; the last layer then reduces too, though only its CLS is read.
+
+        The trace is complete after the pass. Not for use from several threads at once.
+        """
+        self._trace = Trace()
+        try:
+            yield self._trace
+        finally:
+            self._trace = None
+
+    def run(self, hidden: Tensor, mask: Tensor | None, *, all_tokens: bool = False) -> Tensor:
+        """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes CLS alone.
+
+        Args:
+            hidden: (B, N, D) embeddings, CLS first.
+            mask: (B, N) bool, True for real tokens; None when all are.
+            all_tokens: Compute every token of the last layer, whatever `cls_only` says.
+        """
+        tokens = self._start(hidden, mask)
+        # (layer, row) -> tokens to keep; one look at the true lengths serves all layers.
+        plan = list(zip(*(self.schedule.lengths(n, len(self.layer)) for n in tokens.counts), strict=True))
+        generator = self._generator()
+        if self._trace is not None:
+            self._trace.start(tokens.mask, *tokens.hidden.shape[:2], tokens.hidden.device)
+        if self.placement == "input" and list(plan[0]) != tokens.counts:
+            self._reduce(tokens, 0, plan[0], None, generator)
+        last = len(self.layer)
+        for number, (layer, keep) in enumerate(zip(self.layer, plan, strict=True), start=1):
+            before = tokens.hidden
+            only_cls = number == last and self.cls_only and not all_tokens and self._trace is None
+            shrinks = self.placement != "input" and not only_cls and list(keep) != tokens.counts
+            tokens.hidden, received = self.backbone.attend(
+                layer,
+                tokens.hidden,
+                _key_bias(tokens),
+                queries=1 if only_cls else None,
+                voters=tokens.mask,
+                want_received=shrinks and self.selector.needs_attention,
+            )
+            if shrinks and self.placement == "middle":
+                self._reduce(tokens, number, keep, received, generator)
+            tokens.hidden = self.backbone.feed_forward(layer, tokens.hidden)
+            if shrinks and self.placement == "end":
+                self._reduce(tokens, number, keep, received, generator)
+            self.backbone.observe(layer, before, tokens.hidden)
+        return tokens.hidden
+
+    def _start(self, hidden: Tensor, mask: Tensor | None) -> _Tokens:
+        """Real tokens pushed to the left and padding cut off: the only place that reads from the device."""
+        rows, n, _ = hidden.shape
+        counts = [n] * rows
+        if mask is not None:
+            *counts, cls_is_real, contiguous = torch.cat(
+                [mask.sum(1), mask[:, :1].all(0), (mask[:, 1:] <= mask[:, :-1]).all()[None]]
+            ).tolist()
+            if not cls_is_real:
+                row = int((~mask[:, 0]).nonzero()[0])
+                raise PyramidError(
+                    f"row {row} masks its first token, but CLS is read there; pad on the right "
+                    "(tokenizer.padding_side = 'right') and give every row at least one token"
+                )
+            widest = max(counts)
+            if not contiguous:
+                order = mask.long().sort(dim=1, descending=True, stable=True).indices[:, :widest]
+                hidden, mask = Reduction(order).apply(hidden), mask.gather(1, order)
+            hidden, mask = hidden[:, :widest], mask[:, :widest]
+        mask = None if min(counts) == hidden.shape[1] else mask
+        return _Tokens(hidden, counts, mask, size=None)
+
+    def _generator(self) -> torch.Generator | None:
+        """Where random selection draws its seeds: torch's own state in training, a fixed seed in evaluation."""
+        if self.selector.name != "random":
+            return None
+        return torch.default_generator if self.training else torch.Generator().manual_seed(self.seed)
+
+    def _reduce(
+        self,
+        tokens: _Tokens,
+        number: int,
+        keep: Sequence[int],
+        received: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        """Shrinks `tokens` in place to `keep[b]` tokens in row b."""
+        slots = max(keep)
+        reduction, radius = self._decide(tokens, keep, received, generator)
+        if self._trace is not None:
+            self._trace.record(number, reduction, radius, slots)
+        if self.weighted:
+            tokens.size = reduction.sizes(_sizes(tokens), slots)
+        tokens.hidden = reduction.apply(tokens.hidden)
+        tokens.counts = list(keep)
+        tokens.mask = None if min(keep) == slots else reduction.mask
+
+    @torch.no_grad()
+    def _decide(
+        self,
+        tokens: _Tokens,
+        keep: Sequence[int],
+        received: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> tuple[Reduction, Tensor]:
+        """The reduction, and the covering radius (B,) if it is being traced (zeros otherwise)."""
+        hidden, mask = tokens.hidden.detach(), tokens.mask
+        rows, n, _ = hidden.shape
+        radius = hidden.new_zeros(rows)
+        if self.selector.select is None:
+            assert isinstance(self.schedule, StridedSchedule)
+            group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
+            return Reduction.from_group(group, max(keep)), radius
+        grouped = self.weighted or self._trace is not None
+        knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
+        one_round = self.centers_per_step == "all"
+        if grouped or ("distances" in self.selector.knobs and not one_round):
+            knobs["distances"] = squared_distances(hidden, self.metric)
+        knobs["received"] = received
+        wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
+        ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
+        reduction = Reduction.from_index(ranked, keep, mask)
+        if grouped:
+            reduction, squared = reduction.with_groups(knobs["distances"], mask)
+            radius = to_radius(squared.amax(dim=1), self.metric)
+        if self.reduce == "merge":
+            reduction, _ = reduction.with_groups(knobs["distances"], mask, skip_cls=True)
+            reduction = reduction.merged(_sizes(tokens))
+        return reduction, radius
+
+
+def _sizes(tokens: _Tokens) -> Tensor:
+    return torch.ones(tokens.hidden.shape[:2], device=tokens.hidden.device) if tokens.size is None else tokens.size
+
+
+def _key_bias(tokens: _Tokens) -> Tensor | None:
+    """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.
+
+    A key with log(s) added weighs as much as s copies of it (the paper's Remark 1).
+    """
+    if tokens.mask is None and tokens.size is None:
+        return None
+    dtype = tokens.hidden.dtype
+    if tokens.size is None:
+        bias = torch.zeros(tokens.hidden.shape[:2], dtype=dtype, device=tokens.hidden.device)
+    else:
+        bias = tokens.size.clamp(min=1e-6).log().to(dtype)
+    if tokens.mask is not None:
+        bias = bias.masked_fill(~tokens.mask, torch.finfo(dtype).min)
+    return bias[:, None, None, :]

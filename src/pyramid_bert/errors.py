@@ -1,0 +1,49 @@
+"""The exceptions a caller may want to catch. All are `ValueError`s, so generic handlers work too."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PyramidError(ValueError):
+    """Something given to pyramid-bert cannot be used; the message says what, why and what to do."""
+
+
+class UnknownNameError(PyramidError):
+    """A name that is in no registry. Lists the names that are, the nearest first.
+
+    Example:
+        >>> str(UnknownNameError("selector", "corset", ["coreset", "first"]))
+        "unknown selector 'corset'; did you mean 'coreset'? Known: coreset, first"
+    """
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"unknown {kind} {name!r}; {hint}Known: {', '.join(names)}")
+
+
+class UnsupportedModelError(PyramidError):
+    """The model has no adapter, or asks for something that its adapter cannot give."""
+
+
+class DataError(PyramidError):
+    """A data file or a set of texts and labels that cannot be used."""
+
+
+class CheckpointError(PyramidError):
+    """A model folder that is missing, damaged, or not what the caller takes it for."""
+
+
+class MissingExtraError(PyramidError, ImportError):
+    """An optional dependency is not installed. The message holds the pip line that installs it.
+
+    Example:
+        >>> str(MissingExtraError("pyarrow", "data", "reading Parquet"))
+        "reading Parquet needs pyarrow: pip install 'pyramid-bert[data]'"
+    """
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'pyramid-bert[{extra}]'")

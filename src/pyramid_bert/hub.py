@@ -1,0 +1,173 @@
+"""The pyramid as a citizen of transformers: surgery in place, saving, loading through the Auto classes, pipelines.
+
+A saved pyramid has the model type "pyramid-bert", so the Auto classes refuse it unless this library is imported. A
+plain `BertForSequenceClassification.from_pretrained` would look only at the weights, which are BERT's; so the saved
+`hidden_act` names this library instead of the activation, and building a dense model from it fails by that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+)
+
+from .adapters import adapter_for, fit_encoder, pyramid_encoder, remove_encoder
+from .config import PyramidConfig
+from .errors import CheckpointError, UnsupportedModelError
+from .schedule import Schedule
+from .version import __version__
+
+MODEL_TYPE = "pyramid-bert"
+_GUARD = " [a pyramid-bert model: install pyramid-bert and `import pyramid_bert` before loading it]"
+
+AnyModel = TypeVar("AnyModel", bound=nn.Module)
+
+
+class PyramidBertConfig(BertConfig):
+    """BERT's config with a `pyramid` entry, which holds a `PyramidConfig` as a dict."""
+
+    model_type = MODEL_TYPE
+    pyramid: dict[str, Any] | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.hidden_act = self.hidden_act.removesuffix(_GUARD)
+        super().__post_init__(**kwargs)
+        if self.architectures:
+            self.architectures = [name.removeprefix("Pyramid") for name in self.architectures]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As transformers writes it, guarded against being run as a dense model."""
+        data = super().to_dict()
+        data["hidden_act"] = self.hidden_act + _GUARD
+        if self.architectures:
+            data["architectures"] = ["Pyramid" + name.removeprefix("Pyramid") for name in self.architectures]
+        return data
+
+
+class PyramidBertModel(BertModel):
+    """`BertModel` with a pyramid encoder. Made by `AutoModel.from_pretrained` on a saved pyramid."""
+
+    config_class = PyramidBertConfig
+
+    def __init__(self, config: PyramidBertConfig, add_pooling_layer: bool = True) -> None:
+        super().__init__(config, add_pooling_layer)
+        fit_encoder(self, saved_settings(config))
+
+
+class PyramidBertForSequenceClassification(BertForSequenceClassification):
+    """`BertForSequenceClassification` with a pyramid encoder. Made by the Auto class on a saved pyramid."""
+
+    config_class = PyramidBertConfig
+
+    def __init__(self, config: PyramidBertConfig) -> None:
+        super().__init__(config)
+        fit_encoder(self, saved_settings(config))
+
+
+_DENSE_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
+    PyramidBertModel: BertModel,
+    PyramidBertForSequenceClassification: BertForSequenceClassification,
+}
+
+
+def pyramidize(
+    model: AnyModel,
+    schedule: Schedule | None = None,
+    selector: str = "coreset",
+    *,
+    config: PyramidConfig | None = None,
+    **settings: Any,
+) -> AnyModel:
+    """Turns a transformers model into a pyramid, in place, and returns it. Adds no parameter; `restore` undoes it.
+
+    Args:
+        model: A BERT model or sequence classifier. One that is a pyramid already gets the new settings.
+        schedule: How many tokens each layer keeps.
+        selector: Which tokens stay.
+        config: Everything at once, instead of the other arguments.
+        **settings: The further fields of `PyramidConfig`: reduce, weighted, placement, centers_per_step, metric,
+            cls_only, seed.
+
+    Example:
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> tiny = BertConfig(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+        >>> model = pyramidize(BertForSequenceClassification(tiny), Schedule.exponential(0.5, last_layer=2))
+        >>> is_pyramid(model), is_pyramid(restore(model))
+        (True, False)
+    """
+    if config is None:
+        if schedule is None:
+            raise UnsupportedModelError("pyramidize needs a schedule, for example Schedule.exponential(0.25, 3)")
+        config = PyramidConfig(schedule=schedule, selector=selector, **settings)
+    elif schedule is not None or settings:
+        raise UnsupportedModelError("give pyramidize either a config or single settings, not both")
+    adapter_for(model)
+    old = pyramid_settings(model)
+    if old is not None:
+        remove_encoder(model)
+    try:
+        fit_encoder(model, config)
+    except Exception:
+        if old is not None:  # a refused change leaves the model as it was
+            fit_encoder(model, old)
+        raise
+    model.config.__class__ = PyramidBertConfig
+    model.config.pyramid = {**config.to_dict(), "library_version": __version__}
+    return model
+
+
+def restore(model: AnyModel) -> AnyModel:
+    """Turns a pyramid back into the untouched transformers model, in place, and returns it. Its weights stay as they are.
+
+    A model that is no pyramid is returned as it is.
+    """
+    if not is_pyramid(model):
+        return model
+    remove_encoder(model)
+    model.config.__class__ = BertConfig
+    del model.config.pyramid
+    model.__class__ = _DENSE_CLASSES.get(type(model), type(model))
+    return model
+
+
+def is_pyramid(model: nn.Module) -> bool:
+    """Whether `model` has a pyramid encoder."""
+    return pyramid_encoder(model) is not None
+
+
+def pyramid_settings(model: nn.Module) -> PyramidConfig | None:
+    """The settings of a pyramid, or None for a dense model."""
+    return saved_settings(model.config) if is_pyramid(model) else None
+
+
+def saved_settings(config: Any) -> PyramidConfig:
+    """The pyramid settings inside a transformers config."""
+    settings = getattr(config, "pyramid", None)
+    if not isinstance(settings, dict):
+        raise CheckpointError(
+            f"the config of type {getattr(config, 'model_type', None)!r} holds no pyramid settings; "
+            "load a dense model with the ordinary classes and call pyramidize(model, schedule)"
+        )
+    return PyramidConfig.from_dict(settings)
+
+
+def _register_with_transformers() -> None:
+    AutoConfig.register(MODEL_TYPE, PyramidBertConfig, exist_ok=True)
+    AutoModel.register(PyramidBertConfig, PyramidBertModel, exist_ok=True)
+    AutoModelForSequenceClassification.register(
+        PyramidBertConfig, PyramidBertForSequenceClassification, exist_ok=True
+    )
+    AutoTokenizer.register(PyramidBertConfig, BertTokenizer, exist_ok=True)
+
+
+_register_with_transformers()

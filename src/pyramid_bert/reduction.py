@@ -1,0 +1,123 @@
+"""What a decision does to per-token tensors: a `Reduction` is the decision as data, and `apply` carries it out.
+
+Deciding is split from applying, so one decision serves hidden states, sizes and the record of who went where. Kept
+tokens always stand in position order: order of importance would be wrong for models with relative positions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .select.distance import nearest_kept
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """From N tokens to K.
+
+    Attributes:
+        index: (B, K) the kept positions, in position order; None when new vectors are made of groups alone.
+        group: (B, N) the slot that each token went to, -1 for none; None when nobody asked.
+        mask: (B, K) bool, False for slots that hold nothing; None when all slots are filled.
+        mixing: (B, K, N) averaging weights, each filled slot's sum is 1; None when kept tokens are taken as they are.
+
+    Example:
+        >>> rank = torch.tensor([[0, 3, 1]])  # CLS, then token 3, then token 1
+        >>> reduction = Reduction.from_index(rank, [3])
+        >>> reduction.apply(torch.tensor([[10, 11, 12, 13]])).tolist()
+        [[10, 11, 13]]
+    """
+
+    index: Tensor | None
+    group: Tensor | None = None
+    mask: Tensor | None = None
+    mixing: Tensor | None = None
+
+    @classmethod
+    def from_index(cls, ranked: Tensor, counts: Sequence[int], mask: Tensor | None = None) -> Reduction:
+        """Keeps the first `counts[b]` positions of each row of `ranked` (B, R); pads among them are not kept."""
+        rows, width = ranked.shape
+        if mask is None and min(counts) == width:
+            return cls(index=ranked.sort(dim=1).values)
+        count = torch.tensor(counts, device=ranked.device)[:, None]  # (B, 1)
+        valid = torch.arange(width, device=ranked.device) < count
+        if mask is not None:
+            valid &= mask.gather(1, ranked)
+        last = torch.iinfo(ranked.dtype).max  # what is not kept sorts behind what is
+        index = ranked.masked_fill(~valid, last).sort(dim=1).values
+        kept = index != last
+        return cls(index=index.masked_fill(~kept, 0), mask=kept)
+
+    @classmethod
+    def from_group(cls, group: Tensor, slots: int, size: Tensor | None = None) -> Reduction:
+        """Averages each group of tokens into its slot.
+
+        Args:
+            group: (B, N) slot of each token, -1 for tokens that are in none.
+            slots: K.
+            size: (B, N) weights of the tokens in the averages; all equal if None.
+        """
+        mixing = _one_hot(group, slots)  # (B, K, N)
+        if size is not None:
+            mixing = mixing * size[:, None, :]
+        total = mixing.sum(dim=2, keepdim=True)
+        return cls(index=None, group=group, mask=total[:, :, 0] > 0, mixing=mixing / total.clamp(min=1e-12))
+
+    def with_groups(
+        self, distances: Tensor, mask: Tensor | None, *, skip_cls: bool = False
+    ) -> tuple[Reduction, Tensor]:
+        """This reduction with every real token sent to its nearest kept one, and the squared distances (B, N) there.
+
+        Args:
+            distances: (B, N, N) squared distances between the input's tokens.
+            mask: (B, N) bool: the input's real tokens.
+            skip_cls: Send nothing but CLS itself to CLS; where CLS alone is kept, the others go nowhere.
+        """
+        assert self.index is not None
+        slot, squared = nearest_kept(distances, self.index, self.mask, skip_cls=skip_cls)
+        gone = torch.zeros_like(slot, dtype=torch.bool) if mask is None else ~mask
+        if skip_cls:  # whoever could reach only CLS
+            position = torch.arange(slot.shape[1], device=slot.device)
+            gone = gone | ((slot == 0) & (position > 0))
+        group = slot.masked_fill(gone, -1)
+        return dataclasses.replace(self, group=group), squared.masked_fill(gone, 0)
+
+    def merged(self, size: Tensor) -> Reduction:
+        """This reduction with every token averaged into its group's slot, weighted by `size` (B, N)."""
+        assert self.index is not None and self.group is not None
+        merged = Reduction.from_group(self.group, self.index.shape[1], size)
+        return dataclasses.replace(self, mixing=merged.mixing)
+
+    def apply(self, x: Tensor) -> Tensor:
+        """`x` (B, N) or (B, N, D) reduced to K: gathered, or averaged where this reduction averages."""
+        flat = x.dim() == 2
+        if self.mixing is not None:
+            out = self.mixing.to(x.dtype) @ (x[:, :, None] if flat else x)
+            return out[:, :, 0] if flat else out
+        assert self.index is not None
+        return x.gather(1, self.index if flat else self.index[:, :, None].expand(-1, -1, x.shape[2]))
+
+    def sizes(self, size: Tensor, slots: int) -> Tensor:
+        """How many input tokens stand behind each slot (B, K), given how many stood behind each token: (B, N)."""
+        assert self.group is not None
+        home = self.group.masked_fill(self.group < 0, slots)
+        return F.pad(torch.zeros_like(size[:, :slots]), (0, 1)).scatter_add(1, home, size)[:, :slots]
+
+    def follow(self, slot: Tensor) -> Tensor:
+        """Where tokens that stood in slots `slot` (B, M) of the input stand now; -1 stays -1.
+
+        Composing reductions this way gives the provenance of every token across layers.
+        """
+        assert self.group is not None
+        return self.group.gather(1, slot.clamp(min=0)).masked_fill(slot < 0, -1)
+
+
+def _one_hot(group: Tensor, slots: int) -> Tensor:
+    """(B, K, N) float: 1 where token n goes to slot k. A product with it has an ONNX operator; scatter-mean has not."""
+    return (group[:, None, :] == torch.arange(slots, device=group.device)[:, None]).float()

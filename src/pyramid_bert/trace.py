@@ -1,0 +1,66 @@
+"""The record of a run: which token survived to which layer, and where the dropped ones went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .reduction import Reduction
+
+
+@dataclass(frozen=True)
+class LayerTrace:
+    """The tokens after one reduction. Positions are those of the input.
+
+    Attributes:
+        layer: The layer that reduced, from 1; 0 for a selection at the input.
+        kept: (B, K) input position of the token in each slot, -1 for empty slots. A slot made by pooling is named
+            after the first token in it.
+        home: (B, N) input position of the token that now stands for each input token; -1 for pads and tokens that
+            nothing stands for.
+        radius: (B,) covering radius of this reduction, in the metric of the selection.
+    """
+
+    layer: int
+    kept: Tensor
+    home: Tensor
+    radius: Tensor
+
+
+@dataclass
+class Trace:
+    """All reductions of one forward pass, in order; filled while it runs."""
+
+    layers: list[LayerTrace] = field(default_factory=list)
+    _slot: Tensor | None = None  # (B, N): the slot in which each input token stands now
+
+    def start(self, mask: Tensor | None, rows: int, n: int, device: torch.device) -> None:
+        """Forgets what was recorded; every real token stands for itself."""
+        self.layers.clear()
+        slot = torch.arange(n, device=device).expand(rows, n)
+        self._slot = slot if mask is None else slot.masked_fill(~mask, -1)
+
+    def record(self, layer: int, reduction: Reduction, radius: Tensor, slots: int) -> None:
+        """Adds a reduction whose groups are known."""
+        assert self._slot is not None
+        self._slot = reduction.follow(self._slot)
+        rows, n = self._slot.shape
+        position = torch.arange(n, device=self._slot.device).expand(rows, n)
+        if reduction.index is None or not self.layers:
+            previous = position if not self.layers else self.layers[-1].kept
+        else:
+            previous = self.layers[-1].kept  # (B, slots before)
+        if reduction.index is not None:
+            kept = previous.gather(1, reduction.index)
+        else:  # the first token of each group
+            group = reduction.group
+            assert group is not None
+            at = torch.where(group < 0, slots, group)
+            first = torch.full((rows, slots + 1), n, device=group.device)
+            kept = first.scatter_reduce(1, at, previous, reduce="amin")[:, :slots]
+        if reduction.mask is not None:
+            kept = kept.masked_fill(~reduction.mask, -1)
+        home = kept.gather(1, self._slot.clamp(min=0)).masked_fill(self._slot < 0, -1)
+        self.layers.append(LayerTrace(layer, kept, home, radius))
