@@ -1,8 +1,8 @@
 """pyramid-bert: BERT-style classifiers that drop tokens on the way up, and so train and run several times cheaper.
 
-    from pyramid_bert import Schedule, pyramidize
+from pyramid_bert import Schedule, pyramidize
 
-    pyramidize(model, Schedule.exponential(keep_ratio=0.25, last_layer=3))
+pyramidize(model, Schedule.exponential(keep_ratio=0.25, last_layer=3))
 """
 
 from __future__ import annotations

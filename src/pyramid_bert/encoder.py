@@ -127,7 +127,7 @@ class PyramidEncoder(nn.Module):
         plan = list(zip(*(self.schedule.lengths(n, len(self.layer)) for n in tokens.counts), strict=True))
         generator = self._generator()
         if self._trace is not None:
-            self._trace.start(tokens.mask, *tokens.hidden.shape[:2], tokens.hidden.device)
+            self._trace.start(tokens.mask, tokens.hidden)
         if self.placement == "input" and list(plan[0]) != tokens.counts:
             self._reduce(tokens, 0, plan[0], None, generator)
         last = len(self.layer)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from torch import nn
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -30,7 +29,7 @@ from .version import __version__
 MODEL_TYPE = "pyramid-bert"
 _GUARD = " [a pyramid-bert model: install pyramid-bert and `import pyramid_bert` before loading it]"
 
-AnyModel = TypeVar("AnyModel", bound=nn.Module)
+AnyModel = TypeVar("AnyModel", bound=Any)
 
 
 class PyramidBertConfig(BertConfig):
@@ -74,7 +73,7 @@ class PyramidBertForSequenceClassification(BertForSequenceClassification):
         fit_encoder(self, saved_settings(config))
 
 
-_DENSE_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
+_DENSE_CLASSES: dict[type, type] = {
     PyramidBertModel: BertModel,
     PyramidBertForSequenceClassification: BertForSequenceClassification,
 }
@@ -140,12 +139,12 @@ def restore(model: AnyModel) -> AnyModel:
     return model
 
 
-def is_pyramid(model: nn.Module) -> bool:
+def is_pyramid(model: Any) -> bool:
     """Whether `model` has a pyramid encoder."""
     return pyramid_encoder(model) is not None
 
 
-def pyramid_settings(model: nn.Module) -> PyramidConfig | None:
+def pyramid_settings(model: Any) -> PyramidConfig | None:
     """The settings of a pyramid, or None for a dense model."""
     return saved_settings(model.config) if is_pyramid(model) else None
 
@@ -164,9 +163,7 @@ def saved_settings(config: Any) -> PyramidConfig:
 def _register_with_transformers() -> None:
     AutoConfig.register(MODEL_TYPE, PyramidBertConfig, exist_ok=True)
     AutoModel.register(PyramidBertConfig, PyramidBertModel, exist_ok=True)
-    AutoModelForSequenceClassification.register(
-        PyramidBertConfig, PyramidBertForSequenceClassification, exist_ok=True
-    )
+    AutoModelForSequenceClassification.register(PyramidBertConfig, PyramidBertForSequenceClassification, exist_ok=True)
     AutoTokenizer.register(PyramidBertConfig, BertTokenizer, exist_ok=True)
 
 

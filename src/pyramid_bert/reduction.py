@@ -42,7 +42,7 @@ class Reduction:
     @classmethod
     def from_index(cls, ranked: Tensor, counts: Sequence[int], mask: Tensor | None = None) -> Reduction:
         """Keeps the first `counts[b]` positions of each row of `ranked` (B, R); pads among them are not kept."""
-        rows, width = ranked.shape
+        width = ranked.shape[1]
         if mask is None and min(counts) == width:
             return cls(index=ranked.sort(dim=1).values)
         count = torch.tensor(counts, device=ranked.device)[:, None]  # (B, 1)
@@ -90,7 +90,8 @@ class Reduction:
 
     def merged(self, size: Tensor) -> Reduction:
         """This reduction with every token averaged into its group's slot, weighted by `size` (B, N)."""
-        assert self.index is not None and self.group is not None
+        assert self.index is not None
+        assert self.group is not None
         merged = Reduction.from_group(self.group, self.index.shape[1], size)
         return dataclasses.replace(self, mixing=merged.mixing)
 

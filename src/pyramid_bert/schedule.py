@@ -121,9 +121,7 @@ class Schedule:
             >>> Schedule.custom([80, 50, 32]).lengths(64, layers=3)
             (64, 50, 32)
         """
-        return CustomSchedule(
-            layer_lengths=tuple(lengths), reference_length=n, rounding="ceil", min_tokens=min_tokens
-        )
+        return CustomSchedule(layer_lengths=tuple(lengths), reference_length=n, rounding="ceil", min_tokens=min_tokens)
 
     @staticmethod
     def random(seed: int, *, rounding: Rounding = "ceil", min_tokens: int = 1) -> Schedule:
@@ -188,11 +186,12 @@ class Schedule:
         kind = fields.pop("kind", None)
         if kind not in _KINDS:
             raise UnknownNameError("schedule kind", kind, _KINDS)
-        cls = _KINDS[kind]
+        cls: type[Any] = _KINDS[kind]
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):
             raise PyramidError(f"a schedule of kind {kind!r} has no {', '.join(unknown)}; it has {sorted(known)}")
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
+        schedule: Schedule = cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
+        return schedule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,10 +36,11 @@ class Trace:
     layers: list[LayerTrace] = field(default_factory=list)
     _slot: Tensor | None = None  # (B, N): the slot in which each input token stands now
 
-    def start(self, mask: Tensor | None, rows: int, n: int, device: torch.device) -> None:
-        """Forgets what was recorded; every real token stands for itself."""
+    def start(self, mask: Tensor | None, hidden: Tensor) -> None:
+        """Forgets what was recorded; every real token of `hidden` (B, N, D) stands for itself."""
         self.layers.clear()
-        slot = torch.arange(n, device=device).expand(rows, n)
+        rows, n, _ = hidden.shape
+        slot = torch.arange(n, device=hidden.device).expand(rows, n)
         self._slot = slot if mask is None else slot.masked_fill(~mask, -1)
 
     def record(self, layer: int, reduction: Reduction, radius: Tensor, slots: int) -> None:
@@ -48,10 +49,7 @@ class Trace:
         self._slot = reduction.follow(self._slot)
         rows, n = self._slot.shape
         position = torch.arange(n, device=self._slot.device).expand(rows, n)
-        if reduction.index is None or not self.layers:
-            previous = position if not self.layers else self.layers[-1].kept
-        else:
-            previous = self.layers[-1].kept  # (B, slots before)
+        previous = self.layers[-1].kept if self.layers else position  # (B, slots before)
         if reduction.index is not None:
             kept = previous.gather(1, reduction.index)
         else:  # the first token of each group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -56,7 +57,7 @@ def adapter_for(model: nn.Module) -> Adapter:
     raise UnsupportedModelError(f"no adapter for model family {model_type!r}; families that have one: {have}")
 
 
-def base_model(model: nn.Module) -> nn.Module:
+def base_model(model: Any) -> Any:
     """The encoder model inside `model`: `model.bert` of a classifier, or the model itself."""
     return getattr(model, adapter_for(model).base, model)
 

@@ -8,13 +8,14 @@ keys are the same objects.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
+from transformers.utils.generic import ModelOutput
 
 from ..encoder import PyramidEncoder
 from ..errors import UnsupportedModelError
@@ -28,7 +29,7 @@ class BertBackbone:
 
     def attend(
         self,
-        layer: nn.Module,
+        layer: Any,
         hidden: Tensor,
         bias: Tensor | None,
         *,
@@ -39,7 +40,7 @@ class BertBackbone:
         """See `encoder.Backbone.attend`."""
         return _checkpointed(layer, _attend, layer, hidden, bias, queries, voters, want_received)
 
-    def feed_forward(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+    def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
         """See `encoder.Backbone.feed_forward`."""
         return _checkpointed(layer, layer.feed_forward_chunk, hidden)
 
@@ -61,16 +62,16 @@ class BertPyramidEncoder(PyramidEncoder):
         encoder_hidden_states: Tensor | None = None,
         past_key_values: Any = None,
         **kwargs: Any,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> ModelOutput:
         """Runs the pyramid on what `BertModel` passes to its encoder."""
         if encoder_hidden_states is not None or past_key_values is not None:
             raise UnsupportedModelError("a pyramid is an encoder; cross-attention and caches of decoders do not apply")
         wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
         hidden = self.run(hidden_states, key_mask(attention_mask), all_tokens=bool(wants_all))
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden)
+        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
 
 
-def check_bert(encoder: nn.Module) -> None:
+def check_bert(encoder: Any) -> None:
     """Raises unless `encoder` is a `BertEncoder` that a pyramid can stand in for."""
     if not isinstance(encoder, BertEncoder):
         raise UnsupportedModelError(f"expected a BertEncoder, found {type(encoder).__name__}")
@@ -95,7 +96,9 @@ def key_mask(mask: Tensor | None) -> Tensor | None:
     if mask.dim() == 4:
         per_query = mask.shape[1] > 1 or (mask.shape[2] > 1 and mask.stride(2) != 0)
         if per_query and not bool((mask == mask[:, :1, :1]).all()):
-            raise UnsupportedModelError("the attention mask differs between queries or heads; a pyramid takes a (B, N) mask")
+            raise UnsupportedModelError(
+                "the attention mask differs between queries or heads; a pyramid takes a (B, N) mask"
+            )
         mask = mask[:, 0, 0]
     if mask.dtype == torch.bool:
         return mask
@@ -103,7 +106,9 @@ def key_mask(mask: Tensor | None) -> Tensor | None:
         return mask != 0
     real = mask == 0
     if not bool((real | (mask <= torch.finfo(mask.dtype).min / 2)).all()):
-        raise UnsupportedModelError("the attention mask adds a bias to some keys; a pyramid takes a (B, N) mask of 0 and 1")
+        raise UnsupportedModelError(
+            "the attention mask adds a bias to some keys; a pyramid takes a (B, N) mask of 0 and 1"
+        )
     return real
 
 

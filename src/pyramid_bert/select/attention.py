@@ -10,9 +10,7 @@ from .registry import Counts, Selector, register, top_by_score
 
 
 @torch.no_grad()
-def received_attention(
-    query: Tensor, key: Tensor, bias: Tensor | None, mask: Tensor | None, scaling: float
-) -> Tensor:
+def received_attention(query: Tensor, key: Tensor, bias: Tensor | None, mask: Tensor | None, scaling: float) -> Tensor:
     """The attention that each token receives, summed over heads and real queries: (B, N) in fp32.
 
     Fused attention kernels return no attention matrix, so this computes the scores once more. It costs one of the two

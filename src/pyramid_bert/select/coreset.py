@@ -22,12 +22,12 @@ CentersPerStep = int | float | Literal["all"]
 
 
 class Cover(NamedTuple):
-    """A core-set: `index` (B, K) in rank order, and the covering `radius` (B,).
+    """A core-set: `indices` (B, K) in rank order, and the covering `radius` (B,).
 
     The radius is the largest distance from a real token to its nearest chosen one; 0 when all are chosen.
     """
 
-    index: Tensor
+    indices: Tensor
     radius: Tensor
 
 
@@ -56,7 +56,7 @@ def k_center_greedy(
     Example:
         >>> tokens = torch.tensor([[[0.0], [1.0], [9.0], [10.0]]])
         >>> cover = k_center_greedy(tokens, None, k=2)
-        >>> cover.index.tolist(), cover.radius.tolist()
+        >>> cover.indices.tolist(), cover.radius.tolist()
         ([[0, 3]], [1.0])
     """
     rows, n, _ = hidden.shape
@@ -96,8 +96,8 @@ def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
 
 
 def _one_at_a_time(distances: Tensor, uncovered: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
-    """m = 1. Returns the ranks (B, K) and the squared radius (B,)."""
-    rows, n = uncovered.shape
+    """Returns, for m = 1, the ranks (B, K) and the squared radius (B,)."""
+    rows = len(uncovered)
     farthest, chosen = [], [torch.zeros(rows, dtype=torch.long, device=uncovered.device)]
     batch = torch.arange(rows, device=uncovered.device)
     for _ in range(max(counts) - 1):
@@ -112,10 +112,8 @@ def _one_at_a_time(distances: Tensor, uncovered: Tensor, counts: list[int]) -> t
     return torch.stack(chosen, 1), torch.stack(farthest, 1).gather(1, after)[:, 0]
 
 
-def _in_batches(
-    distances: Tensor, uncovered: Tensor, counts: list[int], steps: list[int]
-) -> tuple[Tensor, Tensor]:
-    """m > 1, possibly another m for each row. Returns the ranks (B, K) and the squared radius (B,)."""
+def _in_batches(distances: Tensor, uncovered: Tensor, counts: list[int], steps: list[int]) -> tuple[Tensor, Tensor]:
+    """Returns, for m > 1 and possibly another m for each row, the ranks (B, K) and the squared radius (B,)."""
     rows, n = uncovered.shape
     device = uncovered.device
     widest, rounds = max(steps), max(-(-(count - 1) // step) for count, step in zip(counts, steps, strict=True))
@@ -149,7 +147,7 @@ def _select(
         return top_by_score(distance_to_cls(hidden, metric), mask, k)
     return k_center_greedy(
         hidden, mask, k, centers_per_step=centers_per_step, metric=metric, distances=distances
-    ).index
+    ).indices
 
 
 @torch.no_grad()

@@ -8,17 +8,13 @@ from torch import Tensor
 from .registry import Counts, Selector, register, top_by_score
 
 
-def _first(
-    hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None
-) -> Tensor:
+def _first(hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None) -> Tensor:
     rows, n, _ = hidden.shape
     position = torch.arange(n, device=hidden.device, dtype=torch.float32)
     return top_by_score(-position.expand(rows, n), mask, k)
 
 
-def _random(
-    hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None
-) -> Tensor:
+def _random(hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None) -> Tensor:
     """Ranks tokens by a hash of (a seed from `generator`, the row's length, the position).
 
     Drawing a matrix of numbers would tie a row's fate to the padding and to the rows before it.
@@ -58,6 +54,4 @@ RANDOM = register(Selector("random", "random tokens; the same ones for the same 
 INPUT_FIRST = register(
     Selector("input-first", "the first tokens, cut once before the first layer", _first, placement="input")
 )
-POOL = register(
-    Selector("pool", "the mean of neighbours in windows; takes Schedule.strided(window, at_layers)", None)
-)
+POOL = register(Selector("pool", "the mean of neighbours in windows; takes Schedule.strided(window, at_layers)", None))
