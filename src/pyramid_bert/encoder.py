@@ -101,6 +101,7 @@ class PyramidEncoder(nn.Module):
         self.cls_only = cls_only
         self.seed = seed
         self._trace: Trace | None = None
+        self._keeps_all = False
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
@@ -114,6 +115,15 @@ class PyramidEncoder(nn.Module):
         finally:
             self._trace = None
 
+    @contextmanager
+    def keeping_all(self) -> Iterator[None]:
+        """Drops nothing inside of the block: the dense model, with the same weights."""
+        self._keeps_all = True
+        try:
+            yield
+        finally:
+            self._keeps_all = False
+
     def run(self, hidden: Tensor, mask: Tensor | None, *, all_tokens: bool = False) -> Tensor:
         """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes CLS alone.
 
@@ -123,8 +133,7 @@ class PyramidEncoder(nn.Module):
             all_tokens: Compute every token of the last layer, whatever `cls_only` says.
         """
         tokens = self._start(hidden, mask)
-        # (layer, row) -> tokens to keep; one look at the true lengths serves all layers.
-        plan = list(zip(*(self.schedule.lengths(n, len(self.layer)) for n in tokens.counts), strict=True))
+        plan = self._plan(tokens.counts)
         generator = self._generator()
         if self._trace is not None:
             self._trace.start(tokens.mask, tokens.hidden)
@@ -172,6 +181,13 @@ class PyramidEncoder(nn.Module):
             hidden, mask = hidden[:, :widest], mask[:, :widest]
         mask = None if min(counts) == hidden.shape[1] else mask
         return _Tokens(hidden, counts, mask, size=None)
+
+    def _plan(self, counts: list[int]) -> list[tuple[int, ...]]:
+        """The tokens to keep, by layer and row: one look at the true lengths serves all layers."""
+        layers = len(self.layer)
+        if self._keeps_all:
+            return [tuple(counts)] * layers
+        return list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
 
     def _generator(self) -> torch.Generator | None:
         """Where random selection draws its seeds: torch's own state in training, a fixed seed in evaluation."""

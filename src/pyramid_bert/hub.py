@@ -126,7 +126,7 @@ def pyramidize(
 
 
 def restore(model: AnyModel) -> AnyModel:
-    """Turns a pyramid back into the untouched transformers model, in place, and returns it. Its weights stay as they are.
+    """Turns a pyramid back into the untouched transformers model, in place, and returns it. Weights stay as they are.
 
     A model that is no pyramid is returned as it is.
     """

@@ -1,0 +1,300 @@
+"""PyramidClassifier: a text classifier with scikit-learn's verbs, from any BERT checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+
+from .config import PyramidConfig
+from .data import Encoded, Text, collate, encode, sorted_batches
+from .errors import CheckpointError, DataError, PyramidError
+from .explanation import Explanation
+from .files import replacing_folder, write_text
+from .hub import is_pyramid, pyramid_settings, pyramidize, restore
+from .labels import Labels
+from .loading import load_model, load_tokenizer
+from .metrics import classification_metrics, regression_metrics
+from .schedule import Schedule
+from .tracing import explain
+from .training import TrainSettings, finetune, quiet_transformers
+
+_RECORD = "classifier.json"
+
+
+class PyramidClassifier:
+    """A classifier (or regressor) of texts or pairs of texts.
+
+    Example:
+        clf = PyramidClassifier.from_pretrained("path/to/bert", schedule=Schedule.exponential(0.25, last_layer=6))
+        clf.fit(texts, labels)
+        clf.predict(["a fine film"])
+
+    Attributes:
+        model: The transformers model, a pyramid unless asked otherwise.
+        tokenizer: Its tokenizer.
+        labels: What the model predicts; None until it is known.
+        max_length: Texts are cut to so many tokens; None refuses texts that are too long for the model.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, labels: Labels | None = None, max_length: int | None = None
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.labels = labels
+        self.max_length = max_length
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        schedule: Schedule | Literal["dense"] | None = None,
+        selector: str = "coreset",
+        *,
+        max_length: int | None = None,
+        attn_implementation: str | None = None,
+        **settings: Any,
+    ) -> PyramidClassifier:
+        """A classifier from a bare encoder, a dense classifier, or a saved pyramid.
+
+        Args:
+            path: The folder of the model, or its name on the hub.
+            schedule: How many tokens each layer keeps. None keeps a saved pyramid's own, and takes
+                `default_schedule` for a dense model; "dense" drops nothing.
+            selector: Which tokens stay.
+            max_length: Cut texts to so many tokens.
+            attn_implementation: "sdpa" (default) or "eager".
+            **settings: The further fields of `PyramidConfig`.
+        """
+        with quiet_transformers():
+            model, new_head = load_model(path, attn_implementation=attn_implementation)
+            tokenizer = load_tokenizer(path)
+        if schedule == "dense":
+            restore(model)
+        elif schedule is not None or settings or not is_pyramid(model):
+            known = schedule or getattr(pyramid_settings(model), "schedule", None)
+            layers = model.config.num_hidden_layers
+            pyramidize(model, known or default_schedule(layers), selector, **settings)
+        return cls(model, tokenizer, labels=None if new_head else _saved_labels(path, model), max_length=max_length)
+
+    # ---- scikit-learn's verbs ----
+
+    def fit(
+        self,
+        texts: Sequence[Text],
+        labels: Sequence[Any],
+        *,
+        settings: TrainSettings | None = None,
+        output_dir: str | Path | None = None,
+        progress: bool = True,
+        **changes: Any,
+    ) -> PyramidClassifier:
+        """Fine-tunes on texts and labels, and returns itself. Float labels make it a regressor.
+
+        Args:
+            texts: Texts, or pairs of texts.
+            labels: One a text: strings or ints for classes, floats for regression.
+            settings: How to train.
+            output_dir: Where checkpoints go; a stopped run with the same arguments goes on from there.
+            progress: Show a bar.
+            **changes: Single fields of `TrainSettings`, instead of `settings`.
+        """
+        if settings is not None and changes:
+            raise PyramidError("give fit either settings or single fields of TrainSettings, not both")
+        settings = settings or TrainSettings(**changes)
+        found = Labels.of(labels, len(texts))
+        items = self._encode(texts)
+        if self.labels is None or not found.fits_into(self.labels):
+            self._new_head(found, settings.seed)
+        assert self.labels is not None
+        targets = self.labels.targets(labels)
+        title = "training the pyramid" if is_pyramid(self.model) else "training the dense model"
+        finetune(
+            self.model,
+            self.tokenizer,
+            items,
+            targets,
+            settings,
+            output_dir=output_dir,
+            progress=progress,
+            title=title,
+        )
+        return self
+
+    def predict(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
+        """The predicted label of each text: (n,), or numbers for a regressor."""
+        logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
+        return self._known_labels().decode(logits)
+
+    def predict_proba(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
+        """The probability of each class for each text: (n, classes), columns in the order of `classes_`."""
+        if self._known_labels().classes is None:
+            raise PyramidError("a regressor has no probabilities; use predict")
+        logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
+        return _softmax(logits)
+
+    def predict_logits(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
+        """The raw outputs of the model: (n, classes). Texts run sorted by length and come back in their own order."""
+        self._known_labels()
+        items = self._encode(texts)
+        out = np.zeros((len(items), self.model.config.num_labels), dtype=np.float32)
+        batches = sorted_batches([len(item) for item in items], batch_size)
+        for rows in _shown(batches, progress):
+            out[rows] = self._logits([items[i] for i in rows])
+        return out
+
+    def evaluate(
+        self, texts: Sequence[Text], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
+    ) -> dict[str, float]:
+        """Metrics by name: accuracy, f1 and matthews for classes; spearman, pearson and rmse for numbers."""
+        known = self._known_labels()
+        known.targets(labels, texts=len(texts))  # refuses unknown labels before any work
+        predicted = self.predict(texts, batch_size=batch_size, progress=progress)
+        measure = regression_metrics if known.classes is None else classification_metrics
+        return measure(list(labels), predicted.tolist())
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes, in the order of the columns of `predict_proba`."""
+        classes = self._known_labels().classes
+        if classes is None:
+            raise PyramidError("a regressor has no classes")
+        return np.array(classes)
+
+    # ---- beyond them ----
+
+    def explain(self, text: Text) -> Explanation:
+        """Which tokens of a text survive to which layer, where the others go, and what comes out of it."""
+        (item,) = self._encode([text])
+        batch = collate([item], self.tokenizer.pad_token_id)
+        return explain(self.model, self.tokenizer, self._known_labels(), text, batch)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes model, tokenizer and labels to a folder, from which `load` and the Auto classes read them."""
+        target = Path(folder)
+        if target.is_dir() and any(target.iterdir()) and not (target / "config.json").exists() | _is_run(target):
+            raise PyramidError(f"{target} holds other files; choose an empty folder or one that holds a model")
+        known = self._known_labels()
+        with quiet_transformers(), replacing_folder(target) as scratch:
+            self.model.save_pretrained(scratch)
+            self.tokenizer.save_pretrained(scratch)
+            record = {"format": 1, "classes": known.classes, "max_length": self.max_length}
+            write_text(scratch / _RECORD, json.dumps(record, ensure_ascii=False, indent=1))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, attn_implementation: str | None = None) -> PyramidClassifier:
+        """The classifier that `save` wrote, dense or pyramid as it was."""
+        with quiet_transformers():
+            model, new_head = load_model(folder, attn_implementation=attn_implementation)
+            tokenizer = load_tokenizer(folder)
+        if new_head:
+            raise CheckpointError(
+                f"{folder} holds an encoder without a trained classifier; use from_pretrained and fit"
+            )
+        max_length = (_read_record(folder) or {}).get("max_length")
+        return cls(model, tokenizer, labels=_saved_labels(folder, model), max_length=max_length)
+
+    @property
+    def settings(self) -> PyramidConfig | None:
+        """The pyramid's settings; None for a dense model."""
+        return pyramid_settings(self.model)
+
+    def _encode(self, texts: Sequence[Text]) -> list[Encoded]:
+        positions = self.model.config.max_position_embeddings
+        return encode(self.tokenizer, texts, positions=positions, max_length=self.max_length)
+
+    @torch.inference_mode()
+    def _logits(self, items: Sequence[Encoded]) -> NDArray[Any]:
+        batch = collate(items, self.tokenizer.pad_token_id)
+        batch = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
+        return self.model(**batch).logits.float().cpu().numpy()
+
+    def _known_labels(self) -> Labels:
+        if self.labels is None:
+            raise PyramidError("this model has no trained classifier yet; call fit(texts, labels) first")
+        return self.labels
+
+    def _new_head(self, labels: Labels, seed: int) -> None:
+        """A fresh classifier layer for these labels; its weights depend on the seed alone."""
+        model = self.model
+        generator = torch.Generator().manual_seed(seed)
+        head = torch.nn.Linear(model.classifier.in_features, labels.outputs)
+        with torch.no_grad():
+            head.weight.normal_(0, model.config.initializer_range, generator=generator)
+            head.bias.zero_()
+        model.classifier = head.to(model.device, model.dtype)
+        model.num_labels = labels.outputs
+        model.config.num_labels = labels.outputs
+        model.config.problem_type = "regression" if labels.classes is None else "single_label_classification"
+        if labels.classes is not None:
+            model.config.id2label = {i: str(name) for i, name in enumerate(labels.classes)}
+            model.config.label2id = {str(name): i for i, name in enumerate(labels.classes)}
+        self.labels = labels
+
+
+def default_schedule(layers: int) -> Schedule:
+    """The schedule for users who name none: low layers whole, then down to a quarter of the tokens by two thirds up.
+
+    Example:
+        >>> default_schedule(12).lengths(32, 12)
+        (32, 32, 32, 21, 13, 8, 8, 8, 8, 8, 8, 8)
+    """
+    first, last = layers // 3, layers // 2
+    return Schedule.exponential(0.25, max(last, 1), first_layer=max(first, 1), min_tokens=4)
+
+
+def _shown(batches: list[list[int]], progress: bool) -> Iterator[list[int]]:
+    if not progress:
+        yield from batches
+        return
+    console = Console(stderr=True)
+    yield from track(batches, description="predicting", console=console)
+
+
+def _softmax(logits: NDArray[Any]) -> NDArray[Any]:
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder holds the checkpoints of a training run, which a finished model may replace."""
+    return (folder / "checkpoints").is_dir()
+
+
+def _read_record(path: str | Path) -> dict[str, Any] | None:
+    file = Path(path) / _RECORD
+    if not file.is_file():
+        return None
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from error
+    if not isinstance(record, dict) or "classes" not in record:
+        raise CheckpointError(f"{file} is damaged: it names no classes")
+    return record
+
+
+def _saved_labels(path: str | Path, model: Any) -> Labels:
+    """The labels of a trained classifier: as we saved them, or as transformers names them."""
+    record = _read_record(path)
+    if record is not None:
+        classes = record["classes"]
+    elif model.config.num_labels == 1:
+        classes = None
+    else:
+        classes = [model.config.id2label[i] for i in range(model.config.num_labels)]
+    labels = Labels(None if classes is None else tuple(classes))
+    if labels.outputs != model.config.num_labels:
+        raise DataError(f"{path} names {labels.outputs} classes, but its model has {model.config.num_labels} outputs")
+    return labels
+
+
+__all__ = ["PyramidClassifier", "default_schedule"]

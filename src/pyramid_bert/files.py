@@ -1,0 +1,64 @@
+"""Writing files so that an interruption loses nothing: everything appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import PyramidError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes `text` to `path`: the old content stays until the new one is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """A scratch folder that becomes `target` when the block ends well, and is removed when it does not."""
+    check_writable(target)
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        yield scratch
+        if target.exists():
+            old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.old."))
+            os.replace(target, old / target.name)
+            os.replace(scratch, target)
+            shutil.rmtree(old)
+        else:
+            os.replace(scratch, target)
+        target.chmod(0o755)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def check_writable(folder: Path) -> None:
+    """Raises, before any work is done, unless `folder` can be written or made."""
+    if folder.exists() and not folder.is_dir():
+        raise PyramidError(f"cannot write to {folder}: it is a file; name a folder")
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise PyramidError(f"cannot write to {folder}: {existing} is a file; name a folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent):
+            pass
+    except OSError as error:
+        raise PyramidError(f"cannot write to {folder}: {error.strerror}; choose another output folder") from error

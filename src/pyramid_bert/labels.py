@@ -1,0 +1,86 @@
+"""What a classifier predicts: a fixed list of classes, or a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import DataError
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes in the order of the model's outputs; None for regression.
+
+    Example:
+        >>> Labels.of(["pos", "neg", "pos"], texts=3)
+        Labels(classes=('neg', 'pos'))
+    """
+
+    classes: tuple[Any, ...] | None
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the model needs."""
+        return 1 if self.classes is None else len(self.classes)
+
+    @classmethod
+    def of(cls, labels: Sequence[Any], texts: int) -> Labels:
+        """The classes that occur in `labels`, sorted; regression when all of them are floats."""
+        values = _plain(labels, texts)
+        if all(isinstance(value, float) for value in values):
+            for row, value in enumerate(values):
+                if not math.isfinite(value):
+                    raise DataError(f"label {row} is {value}; a regression target must be a finite number")
+            return cls(None)
+        kinds = {type(value).__name__ for value in values}
+        if len(kinds) > 1:
+            raise DataError(f"labels must be all strings, all ints or all floats, got {', '.join(sorted(kinds))}")
+        if kinds - {"str", "int", "bool"}:
+            raise DataError(f"labels must be strings, ints or floats, got {kinds.pop()}")
+        classes = tuple(sorted(set(values)))
+        if len(classes) < 2:
+            raise DataError(f"a classifier needs at least two classes, all labels are {classes[0]!r}")
+        return cls(classes)
+
+    def fits_into(self, other: Labels) -> bool:
+        """Whether a model with the labels `other` can learn these without a new head."""
+        if self.classes is None or other.classes is None:
+            return self.classes is other.classes
+        return set(self.classes) <= set(other.classes)
+
+    def targets(self, labels: Sequence[Any], texts: int | None = None) -> list[float | int]:
+        """The labels as class numbers, or as floats for regression."""
+        values = _plain(labels, len(labels) if texts is None else texts)
+        if self.classes is None:
+            for row, value in enumerate(values):
+                if isinstance(value, str):
+                    raise DataError(f"label {row} is {value!r}; this model predicts a number")
+            return [float(value) for value in values]
+        number = {name: i for i, name in enumerate(self.classes)}
+        for row, value in enumerate(values):
+            if value not in number:
+                known = ", ".join(repr(name) for name in self.classes)
+                raise DataError(f"label {row} is {value!r}, which the model does not know; its classes are {known}")
+        return [number[value] for value in values]
+
+    def decode(self, logits: NDArray[Any]) -> NDArray[Any]:
+        """The labels (n,) that outputs (n, classes) stand for."""
+        if self.classes is None:
+            return logits[:, 0]
+        decoded: NDArray[Any] = np.array(self.classes)[logits.argmax(axis=1)]
+        return decoded
+
+
+def _plain(labels: Sequence[Any], texts: int) -> list[Any]:
+    """The labels as plain Python values, one for each of the texts."""
+    if len(labels) != texts:
+        raise DataError(f"{len(labels)} labels for {texts} texts; give one label a text")
+    if texts == 0:
+        raise DataError("no texts given; at least one is needed")
+    return [value.item() if isinstance(value, np.generic) else value for value in labels]

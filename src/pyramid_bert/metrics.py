@@ -1,0 +1,61 @@
+"""How good predictions are, by name; scikit-learn and SciPy do the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import DataError, MissingExtraError
+
+
+def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+    """Accuracy, F1 (of the higher of two classes, or the mean over more) and Matthews correlation.
+
+    Example:
+        >>> classification_metrics([0, 1, 1, 0], [0, 1, 0, 0])["accuracy"]
+        0.75
+    """
+    try:
+        from sklearn import metrics
+    except ImportError as error:
+        raise MissingExtraError("scikit-learn", "train", "computing metrics") from error
+    _check(truth, predicted)
+    classes = sorted(set(truth) | set(predicted))
+    binary = len(classes) == 2
+    f1 = metrics.f1_score(
+        truth, predicted, average="binary" if binary else "macro", pos_label=classes[-1], zero_division=0
+    )
+    return {
+        "accuracy": float(metrics.accuracy_score(truth, predicted)),
+        "f1": float(f1),
+        "matthews": float(metrics.matthews_corrcoef(truth, predicted)),
+    }
+
+
+def regression_metrics(truth: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+    """Spearman and Pearson correlation, and the root of the mean squared error.
+
+    Example:
+        >>> round(regression_metrics([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])["spearman"], 6)
+        1.0
+    """
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise MissingExtraError("scipy", "train", "computing metrics") from error
+    _check(truth, predicted)
+    if len(truth) < 2:
+        raise DataError("correlations need at least two rows, got one")
+    difference = np.asarray(truth, dtype=float) - np.asarray(predicted, dtype=float)
+    return {
+        "spearman": float(stats.spearmanr(truth, predicted).statistic),
+        "pearson": float(stats.pearsonr(truth, predicted).statistic),
+        "rmse": float(np.sqrt(np.mean(difference**2))),
+    }
+
+
+def _check(truth: Sequence[Any], predicted: Sequence[Any]) -> None:
+    if len(truth) != len(predicted):
+        raise DataError(f"{len(truth)} labels for {len(predicted)} predictions; give one label a text")
