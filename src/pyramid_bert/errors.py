@@ -10,6 +10,10 @@ class PyramidError(ValueError):
     """Something given to pyramid-bert cannot be used; the message says what, why and what to do."""
 
 
+class UsageError(PyramidError):
+    """A command was called with options that do not fit together or hold a wrong value."""
+
+
 class UnknownNameError(PyramidError):
     """A name that is in no registry. Lists the names that are, the nearest first.
 

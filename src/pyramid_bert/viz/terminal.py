@@ -48,7 +48,7 @@ class Stage:
         label: "input", "layer 3" or "layers 4–12".
         kept: Positions of the tokens that are left.
         home: For each token the position of the one that stands for it, -1 for none.
-        radius: Covering radius of the selection; None where nothing was dropped.
+        radius: Covering radius of the selection; None where nothing was dropped or no distance measured.
     """
 
     label: str
@@ -73,8 +73,7 @@ def stages(explanation: Explanation) -> list[Stage]:
         views = list(run)
         first, last = views[0].layer, views[-1].layer
         label = f"layer {first}" if first == last else f"layers {first}–{last}"
-        shrank = kept != found[-1].kept
-        found.append(Stage(label, kept, views[-1].home, max(view.radius for view in views) if shrank else None))
+        found.append(Stage(label, kept, views[-1].home, max(view.radius for view in views) or None))
     return found
 
 
@@ -126,10 +125,10 @@ def token_pyramid(explanation: Explanation, width: int | None = None) -> Rendera
         ...     settings={"reduce": "merge"},
         ... )
         >>> Console(width=64).print(token_pyramid(example))
-                  left  radius
-        input      5/5       –  [CLS] a fine film [SEP]
-        layer 1    3/5    4.20  [CLS] · fine film   ·
-        layer 2    2/5    5.10  [CLS] · fine  ·     ·
+                 left  radius
+        input     5/5       –  [CLS] a fine film [SEP]
+        layer 1   3/5    4.20  [CLS] · fine film   ·
+        layer 2   2/5    5.10  [CLS] · fine  ·     ·
         <BLANKLINE>
         where the others went (survivor ← tokens merged into it)
           [CLS] ← [SEP]
@@ -160,26 +159,23 @@ class _TokenPyramid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(self.width or options.max_width, options.max_width)
-        shown = [Piece(_printable(piece.text, options.encoding), piece.attached) for piece in self._pieces()]
-        sections = (_pyramid(self.explanation, shown, width), _homes(self.explanation, shown, width), self._answers())
+        shown = [
+            Piece(_printable(piece.text, options.encoding), piece.attached) for piece in pieces(self.explanation.tokens)
+        ]
+        sections = (
+            _pyramid(self.explanation, shown, width),
+            _homes(self.explanation, shown, width),
+            _answers(self.explanation, width, options.encoding),
+        )
         for number, section in enumerate(sections):
             lines = list(section)
             for line in [Text(), *lines] if number and lines else lines:
                 line.rstrip()
-                line.truncate(width)
-                if not _encodes(line.plain, options.encoding):
-                    # Same length, so the spans with the styles stay where they are.
+                # Same length, so the spans with the styles stay where they are.
+                if _encodable(line.plain, options.encoding) != line.plain:
                     line.plain = _encodable(line.plain.translate(_ASCII), options.encoding)
                 line.no_wrap = True
                 yield line
-
-    def _pieces(self) -> list[Piece]:
-        return pieces(self.explanation.tokens)
-
-    def _answers(self) -> Iterator[Text]:
-        pyramid, dense, differ = prediction_texts(self.explanation)
-        answer = [("pyramid: ", LABEL), (pyramid, LAST), (" · ", DIM), ("dense: ", LABEL), (dense, LAST)]
-        yield Text.assemble(*answer, (" (differs)", "bold red") if differ else "")
 
 
 def _pyramid(explanation: Explanation, shown: Sequence[Piece], width: int) -> Iterator[Text]:
@@ -194,6 +190,7 @@ def _pyramid(explanation: Explanation, shown: Sequence[Piece], width: int) -> It
     beside = width - indent >= MIN_TOKEN_WIDTH
     indent = indent if beside else 2
     room = max(width - indent, 1)
+    shown = [Piece(_crop(piece.text, room), piece.attached) for piece in shown]
     aligned = len(_wrap(_in_place(shown, rows[0], last=False), room)) <= MAX_ALIGNED_LINES
     if beside:
         yield Text(f"{'':{label_width}}  {'left':>{count_width}}  {'radius':>{radius_width}}", style=DIM)
@@ -210,7 +207,8 @@ def _pyramid(explanation: Explanation, shown: Sequence[Piece], width: int) -> It
             )
             yield head + lines[0]
         else:
-            yield Text.assemble((stage.label, LABEL), f"  {count}", (f"  radius {radius}", DIM))
+            head_items = [*_phrase(stage.label, LABEL), _Item(count), *_phrase(f"radius {radius}", DIM)]
+            yield from _paragraph(Text(), head_items, width)
         for line in lines[1:] if beside else lines:
             yield Text(" " * indent) + line
 
@@ -255,26 +253,39 @@ def _homes(explanation: Explanation, shown: Sequence[Piece], width: int) -> Iter
     forgotten = [position for position, home in enumerate(final.home) if home not in guests]
     hosts = sorted((home for home in guests if guests[home]), key=lambda home: -len(guests[home]))
     listed, others = sorted(hosts[:MAX_HOMES]), hosts[MAX_HOMES:]
-    legend = [_Item(word, style=DIM) for word in f"({FATES[fate(explanation.settings)]})".split()]
-    yield from _paragraph(Text(), [_Item("where the others went", style=LAST), *legend], width)
+    legend = _phrase(f"({FATES[fate(explanation.settings)]})", DIM)
+    yield from _paragraph(Text(), [*_phrase("where the others went", LAST), *legend], width)
     names = {home: _name(home, shown) for home in listed}
     room = min(max(map(cell_len, names.values()), default=0), width // 3)
     for home in listed:
-        name = set_cell_size(names[home], room - 1) + "…" if cell_len(names[home]) > room else names[home]
+        name = _crop(names[home], room)
         head = Text("  " + " " * (room - cell_len(name))) + Text(name, _style(home, True)) + Text(" ← ", DIM)
         yield from _paragraph(head, _commas(_words(guests[home], shown)), width)
     if others:
         count = sum(len(guests[home]) for home in others)
-        yield from _remark(
-            f"and {len(others)} more, with {count} tokens:", [_name(home, shown) for home in sorted(others)], width
-        )
+        yield from _remark(f"and {len(others)} more, with {count} tokens:", _words(sorted(others), shown), width)
     yield from _remark("only themselves:", _words([home for home in guests if not guests[home]], shown), width)
     yield from _remark("forgotten:", _words(forgotten, shown), width)
 
 
 def _remark(title: str, words: list[str], width: int) -> Iterator[Text]:
     if words:
-        yield from _paragraph(Text("  "), [*(_Item(word, style=DIM) for word in title.split()), *_commas(words)], width)
+        yield from _paragraph(Text("  "), [*_phrase(title, DIM), *_commas(words)], width)
+
+
+def _answers(explanation: Explanation, width: int, encoding: str) -> Iterator[Text]:
+    *answers, differ = prediction_texts(explanation)
+    pyramid, dense = (_phrase(_printable(str(answer), encoding), LAST) for answer in answers)
+    items = [_Item("pyramid:", style=LABEL), *pyramid, _Item("·", style=DIM), _Item("dense:", style=LABEL), *dense]
+    yield from _paragraph(Text(), items + _phrase("(differs)" if differ else "", "bold red"), width)
+
+
+def _phrase(text: str, style: str) -> list[_Item]:
+    return [_Item(word, style=style) for word in text.split()]
+
+
+def _crop(text: str, room: int) -> str:
+    return text if cell_len(text) <= room else set_cell_size(text, room - 1).rstrip() + "…"
 
 
 def _paragraph(head: Text, items: list[_Item], width: int) -> Iterator[Text]:
@@ -319,7 +330,7 @@ def _wrap(items: Sequence[_Item], room: int) -> list[Text]:
         elif lines[-1].plain:
             lines[-1].append(" ")
         for item in word:
-            text = item.text if cell_len(item.text) <= room else set_cell_size(item.text, room - 1) + "…"
+            text = _crop(item.text, room)
             if lines[-1].cell_len + cell_len(text) > room:
                 lines.append(Text())
             lines[-1].append(text, item.style)
@@ -347,10 +358,6 @@ def _printable(text: str, encoding: str) -> str:
         return text
     accents = bool(text) and all(unicodedata.category(letter)[0] == "M" for letter in text)
     return _encodable(f"◌{text}" if accents else "\N{REPLACEMENT CHARACTER}", encoding)
-
-
-def _encodes(text: str, encoding: str) -> bool:
-    return _encodable(text, encoding) == text
 
 
 def _encodable(text: str, encoding: str) -> str:

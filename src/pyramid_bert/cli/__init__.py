@@ -1,0 +1,71 @@
+"""The command line: `pyramid-bert COMMAND`. A name, its module, no logic; torch is loaded by the commands that need it.
+
+Data goes to stdout, progress and messages to stderr. Exit code 2 for a wrong call, 1 for a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ..errors import PyramidError, UsageError
+from ..version import __version__
+
+# Command -> what it does. Each is a module here with `add_arguments(parser)` and `run(args)`.
+COMMANDS = {
+    "demo": "fine-tune a dense and a pyramid classifier on film reviews and compare them",
+    "train": "fine-tune a classifier on your own file",
+    "evaluate": "measure a trained classifier on a labelled file",
+    "predict": "label texts or a file",
+    "explain": "show which tokens of a text survive to which layer",
+    "schedule": "show what a schedule keeps and what it costs",
+}
+
+_EPILOG = """examples:
+  pyramid-bert demo
+  pyramid-bert schedule --keep-ratio 0.25 --last-layer 3
+  pyramid-bert train --model bert-base-uncased --train train.csv --dev dev.csv --out my-model
+  pyramid-bert evaluate my-model --data test.csv
+  pyramid-bert predict my-model "a fine film"
+  pyramid-bert explain my-model "a fine film" --html film.html
+
+`pyramid-bert COMMAND --help` explains a command."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        args.run(args)
+    except (PyramidError, OSError) as error:
+        if args.debug:
+            raise
+        print(f"pyramid-bert: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        print("pyramid-bert: stopped; what was finished is kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="pyramid-bert",
+        description="BERT-style classifiers that drop tokens on the way up: cheaper to fine-tune and to run.",
+        epilog=_EPILOG,
+        formatter_class=form,
+    )
+    parser.add_argument("--version", action="version", version=f"pyramid-bert {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        module = import_module(f".{name}", __name__)
+        command = commands.add_parser(
+            name, help=summary, description=module.__doc__, formatter_class=form, epilog=module.EPILOG
+        )
+        module.add_arguments(command)
+        command.add_argument("--debug", action="store_true", help="show the full traceback of an error")
+        command.set_defaults(run=module.run)
+    return parser

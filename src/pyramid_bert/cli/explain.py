@@ -1,0 +1,43 @@
+"""Show, layer by layer, which tokens of a text stay and where the others went; with --html as a page to look at."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from ..files import check_writable, write_text
+from .options import add_json_option, messages, print_json
+
+EPILOG = """examples:
+  pyramid-bert explain my-model "a gripping story, told with warmth"
+  pyramid-bert explain my-model "is it good?" --pair "it is very good" --html pair.html"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("model", help="the folder of a trained pyramid")
+    parser.add_argument("text", help="the text")
+    parser.add_argument("--pair", metavar="TEXT", help="the second text of a pair")
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained page as well")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Explains, prints and writes."""
+    if args.html:
+        check_writable(Path(args.html).parent)
+
+    from ..classifier import PyramidClassifier
+    from ..viz import explanation_html, token_pyramid
+
+    classifier = PyramidClassifier.load(args.model)
+    explanation = classifier.explain(args.text if args.pair is None else (args.text, args.pair))
+    if args.json:
+        print_json(explanation.to_dict())
+    else:
+        Console().print(token_pyramid(explanation))
+    if args.html:
+        write_text(Path(args.html), explanation_html(explanation))
+        messages().print(f"page in {args.html}")

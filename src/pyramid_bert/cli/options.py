@@ -1,0 +1,145 @@
+"""Options that several commands share, and the objects that they stand for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ..cost import PLACEMENTS
+from ..errors import PyramidError, UsageError
+from ..schedule import Schedule
+
+if TYPE_CHECKING:
+    from ..data import Table
+
+SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided")
+
+
+def add_schedule_options(parser: argparse.ArgumentParser) -> None:
+    """--schedule and what it takes."""
+    group = parser.add_argument_group("schedule: how many tokens each layer keeps")
+    group.add_argument("--schedule", choices=SCHEDULES, help="kind of schedule (default: exponential)")
+    group.add_argument("--keep-ratio", type=float, metavar="P", help="share of the tokens left in the end, 0-1")
+    group.add_argument("--last-layer", type=int, metavar="I", help="last layer that drops tokens, from 1")
+    group.add_argument("--first-layer", type=int, metavar="I", help="first layer that drops tokens (default: 1)")
+    group.add_argument("--rounding", choices=("ceil", "floor"), help="ceil: the paper's formula; floor: its table")
+    group.add_argument("--min-tokens", type=int, metavar="N", help="never keep fewer tokens than this (default: 1)")
+    group.add_argument("--lengths", metavar="80,50,32", help="custom: tokens kept at each layer")
+    group.add_argument("--lengths-for", type=int, metavar="N", help="custom: the input length that --lengths is for")
+    group.add_argument("--schedule-seed", type=int, metavar="S", help="random: seed of the schedule")
+    group.add_argument("--window", type=int, metavar="W", help="strided: neighbours that become one token")
+    group.add_argument("--at-layers", metavar="2,4", help="strided: the layers that pool")
+
+
+def schedule_from(args: argparse.Namespace) -> Schedule | None:
+    """The schedule that the options describe; None when none of them is given."""
+    given = {
+        "keep_ratio": args.keep_ratio,
+        "last_layer": args.last_layer,
+        "first_layer": args.first_layer,
+        "rounding": args.rounding,
+        "min_tokens": args.min_tokens,
+        "lengths": numbers("--lengths", args.lengths) if args.lengths else None,
+        "n": args.lengths_for,
+        "seed": args.schedule_seed,
+        "window": args.window,
+        "at_layers": numbers("--at-layers", args.at_layers) if args.at_layers else None,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given and args.schedule is None:
+        return None
+    kind = args.schedule or ("custom" if "lengths" in given else "exponential")
+    try:
+        schedule: Schedule = getattr(Schedule, kind)(**given)
+    except TypeError as error:  # an option that this kind does not take, or one that it lacks
+        raise UsageError(f"schedule {kind!r}: {_as_options(str(error))}") from error
+    except PyramidError as error:
+        raise UsageError(str(error)) from error
+    return schedule
+
+
+def _as_options(message: str) -> str:
+    """Python's complaint about arguments, in the words of the command line."""
+    text = message.partition("() ")[2] or message
+    for name, option in (("'n'", "'lengths_for'"), ("'seed'", "'schedule_seed'")):
+        text = text.replace(name, option)
+    return text.replace("positional ", "").replace("keyword-only ", "").replace("keyword ", "").replace("_", "-")
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """The whole numbers in a text like "80,50,32"."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"{option} takes whole numbers with commas between, got {text!r}") from error
+
+
+def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
+    """How tokens are chosen and what becomes of the others."""
+    group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
+    group.add_argument("--selector", default="coreset", help="coreset, attention, first, random, pool or input-first")
+    group.add_argument("--reduce", choices=("drop", "merge"), help="drop the others (the paper) or merge them")
+    group.add_argument("--weighted", action="store_true", help="with drop: weigh tokens by how many they stand for")
+    group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
+    group.add_argument("--centers-per-step", default="1", metavar="M", help="an int, a share like 0.1, or all")
+    group.add_argument("--metric", choices=("euclidean", "cosine"), default="euclidean")
+
+
+def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of `pyramidize`, but for the schedule. Left out where the default is meant."""
+    settings: dict[str, Any] = {"selector": args.selector, "metric": args.metric}
+    settings["centers_per_step"] = _centers(args.centers_per_step)
+    if args.reduce is not None:
+        settings["reduce"] = args.reduce
+    if args.placement is not None:
+        settings["placement"] = args.placement
+    if args.weighted:
+        settings["weighted"] = True
+    return settings
+
+
+def _centers(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Which columns of a file hold what."""
+    group = parser.add_argument_group("columns of CSV, TSV, JSONL or Parquet files (.gz too)")
+    group.add_argument("--text-column", default="text", metavar="NAME", help="the text (default: text)")
+    group.add_argument("--text-pair-column", metavar="NAME", help="the second text of a pair")
+    group.add_argument("--label-column", default="label", metavar="NAME", help="the label (default: label)")
+
+
+def read_data(path: str, args: argparse.Namespace, *, labels: bool = True) -> Table:
+    """The rows of a file, by the columns that the options name."""
+    from ..data import read_table
+
+    return read_table(
+        path,
+        text_column=args.text_column,
+        pair_column=args.text_pair_column,
+        label_column=args.label_column if labels else None,
+    )
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def print_json(value: Any) -> None:
+    """Data for programs, on stdout."""
+    print(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def messages() -> Console:
+    """Where people are told things: stderr."""
+    return Console(stderr=True, highlight=False)

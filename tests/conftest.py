@@ -1,0 +1,137 @@
+"""Tiny models, batches and a tokenizer that every test can use. Offline, on the CPU, the same on every run."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import settings
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+# Derandomised: a red run can be repeated. No deadline: how long an example takes is nothing to assert.
+settings.register_profile("pyramid", deadline=None, derandomize=True, max_examples=30)
+settings.load_profile("pyramid")
+torch.set_num_threads(1)  # tensors here are tiny: threads cost more than they give
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
+_WORDS = """
+. , ! ? ' - ##s ##ed ##ing ##ly ##er
+a about after again all also an and another any are as at back be because been before best better big bit boring both
+brilliant but by came can cast character charm child clever cold come could day dead did direct do does down drama dull
+each end enjoy even ever every fail fall far feel few film fine first for friend from full fun funny get give go good
+great had happy hard has have he heart her here him his how i idea if in into is it its joy just keep know last laugh
+less life light like little long look lost love made make man many may me mess more most movie much music must my need
+never new no not nothing now of off old on one only or other our out over own people perfect performance play plot poor
+quite rather really right sad say scene script see seem she should show slow small smart so some story strong such sweet
+take tale talent than that the their them then there these they thin thing think this those time tired to too true
+under up us use very want was way we weak well were what when where which who why will wit with without work world worse
+worst would year you young your
+"""
+WORDS = _WORDS.split()
+
+
+@pytest.fixture(scope="session")
+def tiny_bert():
+    """Makes small random BERT classifiers in evaluation mode, with weights so large that tokens differ."""
+
+    def make(layers=4, hidden=32, heads=4, impl="sdpa", labels=2, seed=0, **settings):
+        config = BertConfig(
+            vocab_size=len(SPECIALS) + len(WORDS),
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            intermediate_size=2 * hidden,
+            max_position_embeddings=128,
+            num_labels=labels,
+            initializer_range=0.2,
+            **settings,
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return BertForSequenceClassification._from_config(config, attn_implementation=impl).eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_batch():
+    """Makes batches for `tiny_bert`, padded on the right: `[CLS] words [SEP] [PAD] ...`.
+
+    Row i holds the same tokens whatever the other rows are and however wide the batch is padded.
+    """
+
+    def make(lengths, width=None, seed=0):
+        width = max(lengths) if width is None else width
+        input_ids = torch.full((len(lengths), width), PAD)
+        attention_mask = torch.zeros(len(lengths), width, dtype=torch.long)
+        for row, length in enumerate(lengths):
+            generator = torch.Generator().manual_seed(1000 * seed + row)
+            low, high = len(SPECIALS), len(SPECIALS) + len(WORDS)
+            words = torch.randint(low, high, (length,), generator=generator)
+            words[-1] = SEP
+            words[0] = CLS
+            input_ids[row, :length] = words
+            attention_mask[row, :length] = 1
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def one_row():
+    """Takes one row of a batch out of it, without its padding."""
+
+    def take(batch, row):
+        length = int(batch["attention_mask"][row].sum())
+        return {name: tensor[row : row + 1, :length] for name, tensor in batch.items()}
+
+    return take
+
+
+@pytest.fixture(scope="session")
+def logits_of():
+    """The logits that a model gives to a batch, without gradients."""
+
+    def run(model, batch):
+        with torch.no_grad():
+            return model(**batch).logits
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tokenizer_dir(tmp_path_factory):
+    """A folder with a WordPiece tokenizer of some 200 common words."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(SPECIALS + WORDS) + "\n", encoding="utf-8")
+    tokens = vocabulary.read_text(encoding="utf-8").split()
+    BertTokenizer(vocab={token: number for number, token in enumerate(tokens)}, model_max_length=128).save_pretrained(
+        folder
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tokenizer_dir):
+    """The tokenizer of `tokenizer_dir`, loaded."""
+    return BertTokenizer.from_pretrained(tokenizer_dir)
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory, tiny_bert, tokenizer):
+    """A folder with a dense classifier and its tokenizer, as a user would have it."""
+    folder = tmp_path_factory.mktemp("model")
+    tiny_bert().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vocabulary():
+    """The ids of the special tokens and the list of ordinary words."""
+    return SimpleNamespace(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK, words=tuple(WORDS))

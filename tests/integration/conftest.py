@@ -1,0 +1,59 @@
+"""A small sentiment task that a tiny model can learn, and a way to read trained weights."""
+
+import random
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+GOOD = "fine good great brilliant sweet perfect funny clever happy".split()
+BAD = "dull boring weak poor sad worst slow cold tired".split()
+FILLER = "the film is a story and it has some music for you in this world".split()
+
+
+@pytest.fixture(scope="session")
+def sentiment():
+    """Makes (texts, labels): a few filler words around one that decides the label."""
+
+    def make(rows, seed=0):
+        draw = random.Random(seed)
+        texts, labels = [], []
+        for _ in range(rows):
+            label = draw.choice(["neg", "pos"])
+            words = draw.choices(FILLER, k=draw.randint(2, 20))
+            words.insert(draw.randrange(len(words)), draw.choice(GOOD if label == "pos" else BAD))
+            texts.append(" ".join(words))
+            labels.append(label)
+        return texts, labels
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def sentiment_files(sentiment, tmp_path_factory):
+    """train.csv and dev.csv of the sentiment task."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, rows, seed in (("train", 256, 0), ("dev", 64, 1)):
+        lines = [f"{text},{label}" for text, label in zip(*sentiment(rows, seed), strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def weights_in():
+    """The weights in a model folder, by name."""
+    return lambda folder: load_file(folder / "model.safetensors")
+
+
+@pytest.fixture(scope="session")
+def learner_dir(tmp_path_factory, tiny_bert, tokenizer):
+    """A folder with a tiny encoder and its tokenizer that can learn the task: small weights, no dropout."""
+    folder = tmp_path_factory.mktemp("learner")
+    model = tiny_bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "LayerNorm" not in name and "embeddings" not in name:
+                parameter.mul_(0.3)
+    model.bert.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -1,0 +1,119 @@
+"""PyramidClassifier: what a user does with it, from the first fit to a loaded model."""
+
+import numpy as np
+import pytest
+
+from pyramid_bert import PyramidClassifier, Schedule, is_pyramid
+from pyramid_bert.errors import DataError, PyramidError
+
+SCHEDULE = Schedule.exponential(0.4, last_layer=3, first_layer=2, min_tokens=3)
+FAST = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def trained(learner_dir, sentiment):
+    return PyramidClassifier.from_pretrained(learner_dir, SCHEDULE).fit(*sentiment(300), **FAST)
+
+
+def test_it_learns(trained, sentiment):
+    metrics = trained.evaluate(*sentiment(200, seed=9))
+    assert metrics["accuracy"] > 0.9  # a decisive word among fillers: chance is 0.5
+    assert set(metrics) == {"accuracy", "f1", "matthews"}
+    assert list(trained.classes_) == ["neg", "pos"]
+
+
+def test_predictions_keep_the_order_of_the_texts_at_any_batch_size(trained, sentiment):
+    texts, _ = sentiment(50, seed=3)
+    alone = np.concatenate([trained.predict_proba([text]) for text in texts])
+    for batch_size in (1, 7, 64):
+        together = trained.predict_proba(texts, batch_size=batch_size)
+        assert np.abs(together - alone).max() < 1e-5
+        assert list(trained.predict(texts, batch_size=batch_size)) == list(trained.classes_[alone.argmax(1)])
+    assert np.allclose(alone.sum(1), 1)
+
+
+def test_save_and_load_give_the_same_classifier(trained, sentiment, tmp_path):
+    trained.save(tmp_path / "model")
+    loaded = PyramidClassifier.load(tmp_path / "model")
+    texts, _ = sentiment(20, seed=4)
+    assert np.array_equal(loaded.predict_logits(texts), trained.predict_logits(texts))
+    assert loaded.settings == trained.settings
+    assert list(loaded.classes_) == ["neg", "pos"]
+    trained.save(tmp_path / "model")  # over an earlier one
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_save_refuses_a_folder_with_other_files(trained, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(PyramidError, match="holds other files"):
+        trained.save(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_integer_labels_come_back_as_integers(tiny_model_dir, sentiment, tmp_path):
+    texts, labels = sentiment(32)
+    numbers = [3 if label == "pos" else -1 for label in labels]
+    clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE).fit(texts, numbers, **{**FAST, "epochs": 1})
+    clf.save(tmp_path / "m")
+    assert set(PyramidClassifier.load(tmp_path / "m").predict(texts).tolist()) <= {-1, 3}
+
+
+def test_pairs(tiny_model_dir, sentiment):
+    texts, labels = sentiment(32)
+    pairs = [(text, "it is a film") for text in texts]
+    clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE).fit(pairs, labels, **{**FAST, "epochs": 1})
+    assert clf.predict_proba(pairs[:5]).shape == (5, 2)
+    assert " ‖ " in clf.explain(pairs[0]).text
+
+
+def test_regression(learner_dir, sentiment, tmp_path):
+    texts, labels = sentiment(200)
+    scores = [1.5 if label == "pos" else -0.5 for label in labels]
+    clf = PyramidClassifier.from_pretrained(learner_dir, SCHEDULE).fit(texts, scores, **FAST)
+    assert clf.evaluate(texts, scores)["spearman"] > 0.5
+    clf.save(tmp_path / "m")
+    assert PyramidClassifier.load(tmp_path / "m").predict(texts[:3]).dtype == np.float32
+    with pytest.raises(PyramidError, match="no probabilities"):
+        clf.predict_proba(texts[:2])
+
+
+def test_explain_tells_the_way_of_every_token(trained):
+    explanation = trained.explain("the film is a story and it has some brilliant music for you")
+    n = len(explanation.tokens)
+    assert explanation.tokens[0] == "[CLS]"
+    assert [len(view.kept) for view in explanation.layers] == list(SCHEDULE.lengths(n, 4))
+    for view in explanation.layers:
+        assert view.kept[0] == 0
+        assert set(view.home) <= set(view.kept)
+        assert all(view.home[position] == position for position in view.kept)
+    assert explanation.prediction in ("neg", "pos")
+    assert explanation.dense_prediction in ("neg", "pos")
+    assert sum(explanation.probabilities.values()) == pytest.approx(1)
+    assert explanation.layers[1].radius > 0
+
+
+def test_explaining_changes_nothing(trained, sentiment):
+    texts, _ = sentiment(5)
+    before = trained.predict_logits(texts)
+    trained.explain(texts[0])
+    assert np.array_equal(trained.predict_logits(texts), before)
+
+
+def test_dense_and_default_schedules(tiny_model_dir):
+    assert not is_pyramid(PyramidClassifier.from_pretrained(tiny_model_dir, "dense").model)
+    assert is_pyramid(PyramidClassifier.from_pretrained(tiny_model_dir).model)
+
+
+def test_a_trained_dense_classifier_is_used_as_it_is(tiny_model_dir):
+    clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE)
+    assert set(clf.predict(["a fine film"])) <= {"LABEL_0", "LABEL_1"}
+
+
+def test_a_text_of_one_token_and_a_batch_of_one(trained):
+    assert trained.predict(["film"]).shape == (1,)
+    trained.explain("!")
+
+
+def test_unknown_labels_are_refused_before_any_work(trained):
+    with pytest.raises(DataError, match=r"label 1 is 'meh'.*'neg', 'pos'"):
+        trained.evaluate(["a film", "a film"], ["pos", "meh"])

@@ -1,0 +1,132 @@
+"""The command line as people and programs use it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pyramid_bert.cli import COMMANDS, main
+
+
+@pytest.fixture(scope="module")
+def model(learner_dir, sentiment_files, tmp_path_factory):
+    """A pyramid trained by the command line."""
+    out = tmp_path_factory.mktemp("cli") / "model"
+    code = main(
+        [
+            *("train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv"), "--out", str(out)),
+            *("--keep-ratio", "0.5", "--first-layer", "2", "--last-layer", "3", "--min-tokens", "3"),
+            *("--epochs", "8", "--learning-rate", "2e-3", "--batch-size", "16"),
+        ]
+    )
+    assert code == 0
+    return out
+
+
+def output(capsys, *arguments):
+    assert main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_teaches_and_does_not_wait_for_torch(command):
+    code = (
+        "import sys; sys.argv = ['pyramid-bert', *sys.argv[1:]]\n"
+        "from pyramid_bert.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    words = [command, "--help"] if command else ["--help"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "examples:" in done.stdout
+
+
+def test_train_evaluate_predict_explain(capsys, model, sentiment_files, tmp_path):
+    metrics = json.loads(output(capsys, "evaluate", model, "--data", sentiment_files / "dev.csv", "--json"))
+    assert metrics["accuracy"] > 0.9
+    text = output(capsys, "evaluate", model, "--data", sentiment_files / "dev.csv")
+    assert f"accuracy {metrics['accuracy']:.4f}" in text
+
+    lines = output(capsys, "predict", model, "the film is brilliant", "the film is boring").splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["pos", "neg"]
+    out = tmp_path / "labels.jsonl"
+    assert output(capsys, "predict", model, "--data", sentiment_files / "dev.csv", "--out", out) == ""
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 64
+    assert set(rows[0]) == {"text", "prediction", "probability"}
+
+    page = tmp_path / "page.html"
+    shown = output(capsys, "explain", model, "the film is a brilliant story", "--html", page)
+    assert "layer" in shown
+    assert "brilliant" in page.read_text()
+    data = json.loads(output(capsys, "explain", model, "the film is a brilliant story", "--json"))
+    assert data["prediction"] == "pos"
+    assert len(data["layers"]) == 4
+
+
+def test_train_refuses_to_overwrite_and_dev_labels_are_checked_first(
+    capsys, model, learner_dir, sentiment_files, tmp_path
+):
+    train = ["train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv")]
+    assert main([*train, "--out", str(model)]) == 1
+    assert "holds a trained model already" in capsys.readouterr().err
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\nthe film,meh\n")
+    assert main([*train, "--dev", str(dev), "--out", str(tmp_path / "new")]) == 1
+    assert "'meh', which the model does not know" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_schedule_prints_the_paper(capsys):
+    rows = json.loads(output(capsys, "schedule", "--paper", "--json"))
+    assert len(rows) == 30
+    assert rows[11]["lengths"][:4] == [80, 50, 32, 32]
+    assert round(rows[11]["ideal_speedup"], 2) == 3.23
+    table = output(capsys, "schedule", "--keep-ratio", "0.25", "--last-layer", "3", "--rounding", "floor")
+    assert "80 50 32" in table
+    assert "3.23x" in table
+
+
+def test_schedule_reads_a_models_sizes(capsys, learner_dir):
+    row = json.loads(
+        output(capsys, "schedule", "--model", learner_dir, "--last-layer", 2, "--keep-ratio", 0.5, "--json")
+    )[0]
+    assert len(row["lengths"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["schedule", "--keep-ratio", "1.5", "--last-layer", "3"], 2, "keep_ratio must be in (0, 1], got 1.5"),
+        (["schedule", "--schedule", "constant", "--last-layer", "3"], 2, "unexpected argument 'last-layer'"),
+        (["schedule", "--lengths", "8,x"], 2, "--lengths takes whole numbers"),
+        (["schedule", "--schedule", "random"], 2, "schedule-seed"),
+        (["predict", "nowhere/at/all", "text"], 1, "no model folder at nowhere/at/all"),
+        (["predict", "somewhere"], 2, "give texts to label, or a file"),
+        (["evaluate", "m", "--data", "none.csv"], 1, "no such file: none.csv"),
+        (["train", "--model", "m", "--train", "none.csv", "--out", "o"], 1, "no such file"),
+        (["schedule", "--model", "nowhere"], 1, "cannot read the sizes of a model"),
+    ],
+)
+def test_mistakes_get_a_message_and_no_traceback(capsys, arguments, code, message):
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_wrong_call_exits_with_2(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["trian"])
+    assert end.value.code == 2
+
+
+def test_debug_shows_the_traceback():
+    from pyramid_bert.errors import DataError
+
+    with pytest.raises(DataError):
+        main(["evaluate", "m", "--data", "none.csv", "--debug"])

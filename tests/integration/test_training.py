@@ -1,0 +1,138 @@
+"""Training through to the end, stopped on the way, and gone on with."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from pyramid_bert import PyramidClassifier, Schedule
+from pyramid_bert.checkpoints import last_complete_checkpoint
+from pyramid_bert.errors import CheckpointError
+from pyramid_bert.training import LengthSampler, PyramidTrainer
+
+SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
+FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}
+
+
+def fresh(folder, **settings):
+    return PyramidClassifier.from_pretrained(folder, SCHEDULE, **settings)
+
+
+def weights(classifier):
+    return {name: value.clone() for name, value in classifier.model.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class StopAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("selector", ["coreset", "random"])
+@pytest.mark.parametrize("stop", [7, 13])  # in the middle of the first and of the second epoch
+def test_a_stopped_run_ends_with_the_weights_of_an_unstopped_one(
+    tiny_model_dir, tmp_path, sentiment, monkeypatch, stop, selector
+):
+    data = sentiment(150)
+    whole = fresh(tiny_model_dir, selector=selector).fit(*data, **FAST, output_dir=tmp_path / "whole")
+    train = PyramidTrainer.train
+
+    def interrupted(self, **kwargs):
+        self.add_callback(StopAt(stop))
+        return train(self, **kwargs)
+
+    monkeypatch.setattr(PyramidTrainer, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fresh(tiny_model_dir, selector=selector).fit(*data, **FAST, output_dir=tmp_path / "parts")
+    monkeypatch.undo()
+    assert last_complete_checkpoint(tmp_path / "parts") is not None
+    resumed = fresh(tiny_model_dir, selector=selector).fit(*data, **FAST, output_dir=tmp_path / "parts")
+    assert same(weights(resumed), weights(whole))
+
+
+def test_a_killed_command_goes_on_where_it_was(tiny_model_dir, tmp_path, sentiment_files, weights_in):
+    def command(out):
+        return [
+            *(sys.executable, "-m", "pyramid_bert", "train", "--model", str(tiny_model_dir), "--out", str(out)),
+            *("--train", str(sentiment_files / "train.csv"), "--epochs", "12", "--learning-rate", "1e-3"),
+            *("--batch-size", "8", "--keep-ratio", "0.5", "--last-layer", "2"),
+        ]
+
+    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
+    process = subprocess.Popen(command(tmp_path / "killed"), stderr=subprocess.DEVNULL)
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    while last_complete_checkpoint(checkpoints) is None:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "config.json").exists()
+    subprocess.run(command(tmp_path / "killed"), check=True, capture_output=True)
+    assert same(weights_in(tmp_path / "killed"), weights_in(tmp_path / "whole"))
+    assert not checkpoints.exists()
+
+
+def test_the_seed_alone_decides(tiny_model_dir, sentiment):
+    data = sentiment(64)
+    first, again, other = (fresh(tiny_model_dir).fit(*data, **FAST, seed=seed) for seed in (1, 1, 2))
+    assert same(weights(first), weights(again))
+    assert not same(weights(first), weights(other))
+
+
+def test_checkpoints_hold_no_pickle(tiny_model_dir, tmp_path, sentiment):
+    fresh(tiny_model_dir).fit(*sentiment(64), **FAST, output_dir=tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "training_state.safetensors" for path in files)
+    assert {path.suffix for path in files} <= {".json", ".safetensors", ".txt"}
+
+
+def test_a_checkpoint_cut_short_is_passed_over(tiny_model_dir, tmp_path, sentiment):
+    fresh(tiny_model_dir).fit(*sentiment(64), **FAST, output_dir=tmp_path)
+    newest = last_complete_checkpoint(tmp_path)
+    (newest / "trainer_state.json").write_text('{"half":')
+    before = last_complete_checkpoint(tmp_path)
+    assert before is not None
+    assert before != newest
+
+
+def test_a_folder_of_another_run_is_refused(tiny_model_dir, tmp_path, sentiment):
+    data = sentiment(64)
+    fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
+    with pytest.raises(CheckpointError, match="settings differ"):
+        fresh(tiny_model_dir).fit(*data, **{**FAST, "learning_rate": 2e-3}, output_dir=tmp_path)
+    with pytest.raises(CheckpointError, match="data differ"):
+        fresh(tiny_model_dir).fit(*sentiment(64, seed=5), **FAST, output_dir=tmp_path)
+
+
+def test_a_damaged_checkpoint_is_named(tiny_model_dir, tmp_path, sentiment):
+    data = sentiment(64)
+    fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
+    (last_complete_checkpoint(tmp_path) / "training_state.safetensors").write_bytes(b"broken")
+    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*remove it to start over"):
+        fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
+
+
+def test_sampler_deals_every_row_once_in_batches_of_like_length():
+    lengths = [1 + (7 * i) % 40 for i in range(333)]
+    sampler = LengthSampler(lengths, batch_size=8, seed=0)
+    order = list(sampler)
+    assert sorted(order) == list(range(333))
+    spans = [max(map(lengths.__getitem__, b)) - min(map(lengths.__getitem__, b)) for b in batches(order, 8)]
+    assert sum(spans) / len(spans) < 2
+    sampler.set_epoch(1)
+    assert list(sampler) != order
+
+
+def batches(order, size):
+    return [order[i : i + size] for i in range(0, len(order) - size + 1, size)]

@@ -1,0 +1,277 @@
+"""The contract of `pyramid_bert.select.registry`, for every selector that is registered."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyramid_bert.errors import PyramidError, UnknownNameError
+from pyramid_bert.reduction import Reduction
+from pyramid_bert.schedule import Schedule
+from pyramid_bert.select import get_selector, pool_groups, register, selector_names
+
+CPU = torch.device("cpu")
+KNOB_VALUES = {"centers_per_step": [1, 0.4, "all"], "metric": ["euclidean", "cosine"]}
+
+
+def variants():
+    """Every ranking selector with every combination of the knobs that it takes."""
+    for name in selector_names():
+        selector = get_selector(name)
+        if selector.select is not None:
+            chosen = {knob: values for knob, values in KNOB_VALUES.items() if knob in selector.knobs}
+            for values in itertools.product(*chosen.values()):
+                yield pytest.param(name, dict(zip(chosen, values, strict=True)), id="-".join(map(str, (name, *values))))
+
+
+every_selector = pytest.mark.parametrize(("name", "knobs"), list(variants()))
+
+
+def select(name, knobs, hidden, mask, k, generator=None):
+    selector = get_selector(name)
+    if selector.needs_attention:
+        knobs = {**knobs, "received": hidden.abs().sum(-1)}
+    return selector.select(hidden, mask, k, generator=generator, **knobs)
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+@st.composite
+def batches(draw, ties=True):
+    """(hidden, mask, k of each row): vectors of whole numbers, where ties are many and exact, or random ones."""
+    rows, n, d = draw(st.integers(1, 4)), draw(st.integers(1, 12)), draw(st.integers(1, 3))
+    generator = seeded(draw(st.integers(0, 2**31)))
+    if ties and draw(st.booleans()):
+        hidden = torch.randint(-2, 3, (rows, n, d), generator=generator).float()
+    else:
+        hidden = torch.randn(rows, n, 4 * d, generator=generator)
+    lengths = draw(st.lists(st.integers(1, n), min_size=rows, max_size=rows))
+    counts = draw(st.lists(st.integers(1, n), min_size=rows, max_size=rows))
+    return hidden, torch.arange(n) < torch.tensor(lengths)[:, None], counts
+
+
+def batch_for(knobs, data):
+    """Draws a batch; cosine distances of whole numbers are not exact, so ties are left out there."""
+    return data.draw(batches(ties=knobs.get("metric") != "cosine"))
+
+
+# ---- selectors that rank tokens ----
+
+
+@every_selector
+@given(data=st.data())
+def test_indices_are_positions_in_rank_order_with_cls_first(name, knobs, data):
+    hidden, mask, counts = batch_for(knobs, data)
+    ranked = select(name, knobs, hidden, mask, counts)
+    assert ranked.shape == (len(hidden), max(counts))
+    assert ranked.dtype == torch.long
+    for row, k in enumerate(counts):
+        kept = ranked[row, :k].tolist()
+        assert kept[0] == 0
+        assert len(set(kept)) == k
+        assert set(kept) <= set(range(hidden.shape[1]))
+
+
+@every_selector
+@given(data=st.data())
+def test_a_pad_is_chosen_only_when_real_tokens_run_out(name, knobs, data):
+    hidden, mask, counts = batch_for(knobs, data)
+    ranked = select(name, knobs, hidden, mask, counts)
+    for row, k in enumerate(counts):
+        real = int(mask[row].sum())
+        is_real = mask[row][ranked[row, :k]].tolist()
+        assert is_real == [True] * min(real, k) + [False] * max(k - real, 0)
+
+
+@every_selector
+@given(data=st.data(), more=st.integers(0, 3))
+def test_as_many_as_there_are_or_more_keeps_everything(name, knobs, data, more):
+    hidden, mask, _ = batch_for(knobs, data)
+    n = hidden.shape[1]
+    ranked = select(name, knobs, hidden, mask, n + more)
+    assert ranked.sort(dim=1).values.tolist() == [list(range(n))] * len(hidden)
+
+
+@every_selector
+@given(data=st.data())
+def test_other_rows_change_nothing(name, knobs, data):
+    hidden, mask, counts = batch_for(knobs, data)
+    together = select(name, knobs, hidden, mask, counts, seeded(1))
+    for row, k in enumerate(counts):
+        one = slice(row, row + 1)
+        alone = select(name, knobs, hidden[one], mask[one], [k], seeded(1))
+        assert together[row, :k].tolist() == alone[0].tolist()
+
+
+@every_selector
+@given(data=st.data(), more=st.integers(1, 9))
+def test_padding_changes_nothing(name, knobs, data, more):
+    hidden, mask, counts = batch_for(knobs, data)
+    rows, _, d = hidden.shape
+    rubbish = torch.randint(-50, 50, (rows, more, d), generator=seeded(2)).float()
+    wider = torch.cat([hidden, rubbish], dim=1)
+    wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
+    lengths = mask.sum(1).tolist()
+    counts = [min(k, real) for k, real in zip(counts, lengths, strict=True)]
+    padded = select(name, knobs, wider, wider_mask, counts, seeded(1))
+    for row, (k, real) in enumerate(zip(counts, lengths, strict=True)):
+        unpadded = select(name, knobs, hidden[row : row + 1, :real], None, [k], seeded(1))
+        assert padded[row, :k].tolist() == unpadded[0].tolist()
+
+
+@every_selector
+@given(data=st.data())
+def test_one_k_for_all_rows_is_that_k_for_each(name, knobs, data):
+    hidden, mask, counts = batch_for(knobs, data)
+    k = counts[0]
+    for_all = select(name, knobs, hidden, mask, k, seeded(1))
+    for_each = select(name, knobs, hidden, mask, [k] * len(hidden), seeded(1))
+    assert torch.equal(for_all, for_each)
+
+
+@every_selector
+@given(data=st.data())
+def test_randomness_comes_from_the_generator_alone(name, knobs, data):
+    hidden, mask, counts = batch_for(knobs, data)
+    state = torch.get_rng_state()
+    first = select(name, knobs, hidden, mask, counts, seeded(7))
+    torch.rand(3, generator=seeded(0))
+    assert torch.equal(select(name, knobs, hidden, mask, counts, seeded(7)), first)
+    without = select(name, knobs, hidden, mask, counts)
+    assert torch.equal(torch.get_rng_state(), state)
+    with torch.random.fork_rng():
+        torch.manual_seed(123)
+        assert torch.equal(select(name, knobs, hidden, mask, counts, seeded(7)), first)
+        assert torch.equal(select(name, knobs, hidden, mask, counts), without)
+
+
+@every_selector
+@given(data=st.data())
+def test_no_gradient_flows_and_the_arguments_stay_as_they_are(name, knobs, data):
+    hidden, mask, counts = batch_for(knobs, data)
+    hidden.requires_grad_()
+    values, shape = hidden.detach().clone(), mask.clone()
+    ranked = select(name, knobs, hidden, mask, counts)
+    assert not ranked.requires_grad
+    assert ranked.grad_fn is None
+    assert torch.equal(hidden.detach(), values)
+    assert torch.equal(mask, shape)
+
+
+def test_random_follows_its_generator():
+    hidden = torch.zeros(1, 200, 1)
+    picks = {tuple(select("random", {}, hidden, None, 20, seeded(seed))[0].tolist()) for seed in range(20)}
+    assert len(picks) == 20
+
+
+def test_random_draws_anew_at_every_call():
+    hidden, generator = torch.zeros(1, 200, 1), seeded(0)
+    picks = [select("random", {}, hidden, None, 20, generator)[0].tolist() for _ in range(2)]
+    assert picks[0] != picks[1]
+
+
+def test_random_prefers_no_position():
+    hidden, n = torch.zeros(1, 21, 1), 21
+    chosen = torch.zeros(n)
+    for seed in range(2000):
+        chosen[select("random", {}, hidden, None, 6, seeded(seed))[0]] += 1
+    # 5 of 20 tokens a draw: 500 expected each, with a standard deviation of 19.
+    assert chosen[0] == 2000
+    assert chosen[1:].min() > 400
+    assert chosen[1:].max() < 600
+
+
+@pytest.mark.parametrize("name", ["first", "input-first"])
+def test_first_keeps_the_first(name):
+    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    assert select(name, {}, torch.zeros(2, 5, 1), mask, [3, 3]).tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_attention_keeps_what_receives_most():
+    received = torch.tensor([[0.0, 2.0, 5.0, 1.0, 9.0], [0.0, 2.0, 5.0, 5.0, 9.0]])
+    mask = torch.tensor([[True] * 5, [True, True, True, True, False]])
+    ranked = get_selector("attention").select(torch.zeros(2, 5, 1), mask, 3, received=received)
+    assert ranked.tolist() == [[0, 4, 2], [0, 2, 3]]
+
+
+def test_attention_cannot_do_without_attention():
+    with pytest.raises(PyramidError, match=r"^the selector 'attention' needs the attention that tokens receive"):
+        get_selector("attention").select(torch.zeros(1, 5, 1), None, 3)
+
+
+# ---- pooling, which makes groups of neighbours instead ----
+
+
+def test_only_pooling_ranks_nothing():
+    assert [name for name in selector_names() if get_selector(name).select is None] == ["pool"]
+
+
+@given(batch=batches(), window=st.integers(2, 5))
+def test_pooling_puts_cls_alone_and_neighbours_together(batch, window):
+    hidden, mask, _ = batch
+    rows, n, _ = hidden.shape
+    group = pool_groups(mask, rows, n, window, CPU)
+    for row in range(rows):
+        real = int(mask[row].sum())
+        slots = Schedule.strided(window, [1]).lengths(real, 1)[0]
+        assert group[row, real:].tolist() == [-1] * (n - real)
+        expected = [0] + [slot for slot in range(1, slots) for _ in range(window)]
+        assert group[row, :real].tolist() == expected[:real]
+
+
+@given(batch=batches(), window=st.integers(2, 5), more=st.integers(1, 9))
+def test_pooling_depends_neither_on_other_rows_nor_on_padding(batch, window, more):
+    hidden, mask, _ = batch
+    rows, n, d = hidden.shape
+    wider = torch.cat([hidden, torch.full((rows, more, d), 1e6)], dim=1)
+    wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
+    slots = Schedule.strided(window, [1]).lengths(n, 1)[0]
+    together = Reduction.from_group(pool_groups(wider_mask, rows, n + more, window, CPU), slots)
+    for row in range(rows):
+        real = int(mask[row].sum())
+        kept = Schedule.strided(window, [1]).lengths(real, 1)[0]
+        alone = Reduction.from_group(pool_groups(None, 1, real, window, CPU), kept)
+        torch.testing.assert_close(
+            together.apply(wider)[row, :kept], alone.apply(hidden[row : row + 1, :real])[0], atol=1e-5, rtol=0
+        )
+        assert together.mask[row].tolist() == [True] * kept + [False] * (slots - kept)
+
+
+@given(batch=batches(), window=st.integers(2, 5))
+def test_pooling_takes_means_and_leaves_cls_as_it_is(batch, window):
+    hidden, mask, _ = batch
+    rows, n, _ = hidden.shape
+    slots = Schedule.strided(window, [1]).lengths(n, 1)[0]
+    pooled = Reduction.from_group(pool_groups(mask, rows, n, window, CPU), slots).apply(hidden)
+    assert torch.equal(pooled[:, 0], hidden[:, 0])
+    for row in range(rows):
+        real = int(mask[row].sum())
+        for slot, start in enumerate(range(1, real, window), start=1):
+            expected = hidden[row, start : min(start + window, real)].mean(dim=0)
+            torch.testing.assert_close(pooled[row, slot], expected, atol=1e-5, rtol=0)
+
+
+# ---- the registry ----
+
+
+def test_an_unregistered_name_is_refused_with_the_nearest_one():
+    with pytest.raises(UnknownNameError, match=r"^unknown selector 'corset'; did you mean 'coreset'"):
+        get_selector("corset")
+
+
+def test_a_name_can_be_taken_only_once():
+    with pytest.raises(PyramidError, match=r"^a selector named 'coreset' is registered already$"):
+        register(get_selector("coreset"))
+    assert selector_names().count("coreset") == 1
+
+
+@pytest.mark.parametrize("name", selector_names())
+def test_every_selector_describes_itself_in_one_line(name):
+    selector = get_selector(name)
+    assert selector.name == name
+    assert selector.summary
+    assert "\n" not in selector.summary

@@ -1,0 +1,556 @@
+"""The pyramid against the untouched transformers model, and against itself under other padding and batching."""
+
+import itertools
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertModel
+
+from pyramid_bert import PyramidConfig, PyramidError, Schedule, is_pyramid, pyramidize, restore
+from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.adapters.bert import key_mask
+from pyramid_bert.errors import UnsupportedModelError
+from pyramid_bert.select import get_selector, selector_names
+
+LAYERS = 4
+LENGTHS = (24, 17, 24, 9, 5, 2, 1)
+MODES = [{"reduce": "drop"}, {"reduce": "merge"}, {"reduce": "drop", "weighted": True}]
+
+
+def schedule_for(name, placement):
+    if name == "pool":
+        return Schedule.strided(2, at_layers=[1, 3])
+    return Schedule.input_only(0.4) if placement == "input" else Schedule.exponential(0.4, 3)
+
+
+def go_together(name, mode, placement):
+    selector = get_selector(name)
+    if selector.select is None and (mode != {"reduce": "drop"} or placement == "input"):
+        return False
+    if selector.needs_attention and placement == "input":
+        return False
+    return selector.placement in (None, placement)
+
+
+def settings(placements):
+    """Every selector, way to reduce and placement that go together."""
+    for name, mode, placement in itertools.product(selector_names(), MODES, placements):
+        if go_together(name, mode, placement):
+            config = PyramidConfig(schedule=schedule_for(name, placement), selector=name, placement=placement, **mode)
+            weighted = "-weighted" if config.weighted else ""
+            yield pytest.param(config, id=f"{name}-{config.reduce}{weighted}-{placement}")
+
+
+every_setting = pytest.mark.parametrize("config", list(settings(["middle", "end", "input"])))
+most_settings = pytest.mark.parametrize("config", list(settings(["middle", "input"])))
+shrinking_at_any_length = pytest.mark.parametrize(
+    "name", [name for name in selector_names() if get_selector(name).select and not get_selector(name).placement]
+)
+
+
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
+
+
+def traced(model, batch):
+    """The trace of a forward pass."""
+    with pyramid_encoder(model).tracing() as trace, torch.no_grad():
+        model(**batch)
+    return trace
+
+
+def kept_tokens(trace, row, length):
+    """The positions of a row's tokens after each layer (the input being layer 0), whether a layer reduced or not."""
+    reductions = {layer.layer: layer.kept[row] for layer in trace.layers}
+    kept, current = [], list(range(length))
+    for layer in range(LAYERS + 1):
+        if layer in reductions:
+            current = [position for position in reductions[layer].tolist() if position >= 0]
+        kept.append(current)
+    return kept
+
+
+def test_there_is_a_setting_for_every_selector_and_placement():
+    configs = [param.values[0] for param in every_setting.args[1]]
+    assert {config.selector for config in configs} == set(selector_names())
+    assert {config.placement for config in configs if config.selector == "coreset"} == {"middle", "end", "input"}
+
+
+# ---- a pyramid that keeps everything is the dense model ----
+
+KEEP_EVERYTHING = [
+    (Schedule.constant(1.0), "middle"),
+    (Schedule.constant(1.0), "end"),
+    (Schedule.exponential(1.0, 3, first_layer=2), "middle"),
+    (Schedule.custom([24] * LAYERS), "end"),
+    (Schedule.custom([24] * LAYERS, n=24), "middle"),
+    (Schedule.input_only(1.0), "input"),
+]
+BATCHES = {  # lengths of the rows, and what they are padded to
+    "one row": ((24,), 24),
+    "one row, padded": ((24,), 30),
+    "32 rows": ((24,) * 32, 24),
+    "32 rows, padded": (tuple(range(24, 8, -1)) * 2, 24),
+    "32 rows, all padded": (tuple(range(24, 8, -1)) * 2, 30),
+}
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize(("lengths", "width"), BATCHES.values(), ids=BATCHES.keys())
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+def test_keeping_everything_gives_the_dense_logits(tiny_bert, tiny_batch, logits_of, impl, lengths, width, mode):
+    model, batch = tiny_bert(impl=impl), tiny_batch(lengths, width)
+    dense = logits_of(model, batch)
+    for schedule, placement in KEEP_EVERYTHING:
+        for cls_only in (True, False):
+            pyramidize(model, schedule, placement=placement, cls_only=cls_only, **mode)
+            assert_close(logits_of(model, batch), dense)
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+def test_keeping_everything_without_a_mask_or_with_holes_in_it(tiny_bert, tiny_batch, logits_of, impl):
+    model, batch = tiny_bert(impl=impl), tiny_batch((12, 9))
+    holes = {**batch, "attention_mask": batch["attention_mask"].clone()}
+    holes["attention_mask"][0, 3:5] = 0
+    holes["attention_mask"][1, 1] = 0
+    no_mask = {"input_ids": batch["input_ids"]}
+    dense = [logits_of(model, given) for given in (holes, no_mask)]
+    pyramidize(model, Schedule.constant(1.0))
+    for given, expected in zip((holes, no_mask), dense, strict=True):
+        assert_close(logits_of(model, given), expected)
+
+
+@shrinking_at_any_length
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("placement", ["middle", "end"])
+def test_rows_that_keep_everything_beside_rows_that_do_not(tiny_bert, tiny_batch, logits_of, name, mode, placement):
+    # The reduction runs for the whole batch here, and must do nothing to the short rows.
+    model, batch = tiny_bert(), tiny_batch((24, 8, 20, 5, 1))
+    dense = logits_of(model, batch)
+    pyramidize(model, Schedule.custom([8] * LAYERS), name, placement=placement, **mode)
+    reduced = logits_of(model, batch)
+    assert_close(reduced[[1, 3, 4]], dense[[1, 3, 4]])
+    assert (reduced[[0, 2]] - dense[[0, 2]]).abs().amax(dim=1).min() > 1e-3
+
+
+@every_setting
+def test_a_pyramid_that_drops_tokens_is_not_the_dense_model(tiny_bert, tiny_batch, logits_of, config):
+    model, batch = tiny_bert(), tiny_batch((24,))
+    dense = logits_of(model, batch)
+    assert (logits_of(pyramidize(model, config=config), batch) - dense).abs().max() > 1e-3
+
+
+# ---- surgery leaves no trace ----
+
+
+def anatomy(model):
+    """All that surgery might leave traces in, but the weights."""
+    return {
+        "class": type(model),
+        "modules": [(name, type(module), module.training) for name, module in model.named_modules()],
+        "state dict": list(model.state_dict()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "tensors": [parameter.data_ptr() for parameter in model.parameters()],
+        "config class": type(model.config),
+        "config": model.config.to_dict(),
+        "config attributes": dict(vars(model.config)),
+        "one config": model.config is model.bert.config is model.bert.encoder.config,
+    }
+
+
+@most_settings
+def test_restore_leaves_no_trace(tiny_bert, tiny_batch, logits_of, config):
+    model, batch = tiny_bert(), tiny_batch(LENGTHS)
+    before, dense = anatomy(model), logits_of(model, batch)
+    pyramidize(model, config=config)
+    logits_of(model, batch)
+    assert is_pyramid(model)
+    assert restore(model) is model
+    assert not is_pyramid(model)
+    assert torch.equal(logits_of(model, batch), dense)
+    assert anatomy(model) == before
+    assert type(model.config) is BertConfig
+    assert type(model) is BertForSequenceClassification
+
+
+def test_restore_follows_the_training_mode(tiny_bert, tiny_batch, logits_of):
+    model, batch = tiny_bert(), tiny_batch(LENGTHS)
+    dense, before = logits_of(model, batch), anatomy(model)
+    for first, second in itertools.product([True, False], repeat=2):
+        model.train(first)
+        pyramidize(model, Schedule.constant(0.5))
+        assert {module.training for module in model.modules()} == {first}
+        model.train(second)
+        restore(model)
+        assert {module.training for module in model.modules()} == {second}
+    assert torch.equal(logits_of(model, batch), dense)
+    assert anatomy(model) == before
+
+
+def test_surgery_leaves_the_mode_of_single_layers_alone(tiny_bert):
+    model = tiny_bert().train()
+    model.bert.encoder.layer[0].eval()  # a frozen layer without dropout
+    before = anatomy(model)
+    pyramidize(model, Schedule.constant(0.5))
+    assert not model.bert.encoder.layer[0].attention.self.dropout.training
+    assert anatomy(restore(model)) == before
+
+
+def test_changed_settings_and_a_second_restore_leave_no_trace_either(tiny_bert, tiny_batch, logits_of):
+    model, batch = tiny_bert(), tiny_batch(LENGTHS)
+    dense, before = logits_of(model, batch), anatomy(model)
+    pyramidize(model, Schedule.constant(0.5))
+    half = logits_of(model, batch)
+    pyramidize(model, Schedule.exponential(0.2, 2), "first")
+    assert not torch.equal(logits_of(model, batch), half)
+    pyramidize(model, Schedule.constant(0.5))
+    assert torch.equal(logits_of(model, batch), half)
+    assert anatomy(restore(restore(model))) == before
+    assert torch.equal(logits_of(model, batch), dense)
+
+
+def test_a_refused_change_leaves_the_pyramid_as_it_was(tiny_bert, tiny_batch, logits_of):
+    model, batch = tiny_bert(), tiny_batch(LENGTHS)
+    before = anatomy(model)
+    with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
+        pyramidize(model, Schedule.exponential(0.5, 5))
+    assert anatomy(model) == before
+    pyramidize(model, Schedule.constant(0.5))
+    half = logits_of(model, batch)
+    with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
+        pyramidize(model, Schedule.exponential(0.5, 5))
+    assert torch.equal(logits_of(model, batch), half)
+
+
+@most_settings
+def test_a_pyramid_has_the_same_parameters_under_the_same_names(tiny_bert, config):
+    model = tiny_bert()
+    before = anatomy(model)
+    after = anatomy(pyramidize(model, config=config))
+    for part in ("state dict", "parameters", "tensors"):
+        assert after[part] == before[part]
+
+
+# ---- what must not matter ----
+
+
+@every_setting
+def test_cls_only_changes_no_logit(tiny_bert, tiny_batch, logits_of, config):
+    model, batch = tiny_bert(), tiny_batch(LENGTHS)
+    only, whole = (
+        logits_of(pyramidize(model, config=config.replace(cls_only=cls_only)), batch) for cls_only in (True, False)
+    )
+    assert_close(only, whole)
+
+
+@every_setting
+def test_tracing_changes_no_logit(tiny_bert, tiny_batch, logits_of, config):
+    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
+    with pyramid_encoder(model).tracing():
+        with_trace = logits_of(model, batch)
+    assert_close(with_trace, logits_of(model, batch))
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@every_setting
+def test_more_padding_changes_nothing(tiny_bert, tiny_batch, logits_of, config, impl):
+    model = pyramidize(tiny_bert(impl=impl), config=config)
+    narrow, wide = tiny_batch(LENGTHS), tiny_batch(LENGTHS, width=2 * max(LENGTHS))
+    assert_close(logits_of(model, wide), logits_of(model, narrow))
+    narrow_trace, wide_trace = traced(model, narrow), traced(model, wide)
+    for row, length in enumerate(LENGTHS):
+        assert kept_tokens(wide_trace, row, length) == kept_tokens(narrow_trace, row, length)
+
+
+@every_setting
+def test_other_rows_change_nothing(tiny_bert, tiny_batch, one_row, logits_of, config):
+    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
+    logits, trace = logits_of(model, batch), traced(model, batch)
+    for row, length in enumerate(LENGTHS):
+        alone = one_row(batch, row)
+        assert_close(logits_of(model, alone)[0], logits[row])
+        assert kept_tokens(traced(model, alone), 0, length) == kept_tokens(trace, row, length)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@shrinking_at_any_length
+def test_a_row_that_shrinks_later_than_its_neighbours(tiny_bert, tiny_batch, one_row, logits_of, name, mode):
+    # The first layer reduces for the long row alone. That must not use up the randomness of the others.
+    model = pyramidize(tiny_bert(), Schedule.custom([16, 8, 4, 4]), name, **mode)
+    batch = tiny_batch((24, 14, 13, 12))
+    logits, trace = logits_of(model, batch), traced(model, batch)
+    for row, length in enumerate((24, 14, 13, 12)):
+        alone = one_row(batch, row)
+        assert kept_tokens(traced(model, alone), 0, length) == kept_tokens(trace, row, length)
+        assert_close(logits_of(model, alone)[0], logits[row])
+
+
+# ---- the trace ----
+
+
+@every_setting
+def test_as_many_tokens_are_left_as_the_schedule_says(tiny_bert, tiny_batch, config):
+    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
+    trace = traced(model, batch)
+    for row, length in enumerate(LENGTHS):
+        kept = [len(tokens) for tokens in kept_tokens(trace, row, length)]
+        lengths = config.schedule.lengths(length, LAYERS)
+        assert kept == [lengths[0] if config.placement == "input" else length, *lengths]
+
+
+@pytest.mark.parametrize("min_tokens", [6, 10, 40])
+def test_pooling_keeps_min_tokens_as_well(tiny_bert, tiny_batch, one_row, logits_of, min_tokens):
+    schedule = Schedule.strided(2, at_layers=[1, 3], min_tokens=min_tokens)
+    model, batch = pyramidize(tiny_bert(), schedule, "pool"), tiny_batch(LENGTHS)
+    logits, trace = logits_of(model, batch), traced(model, batch)
+    for row, length in enumerate(LENGTHS):
+        assert [len(kept) for kept in kept_tokens(trace, row, length)[1:]] == list(schedule.lengths(length, LAYERS))
+        assert_close(logits_of(model, one_row(batch, row))[0], logits[row])
+
+
+@every_setting
+def test_kept_tokens_stand_in_order_and_for_themselves(tiny_bert, tiny_batch, config):
+    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
+    trace = traced(model, batch)
+    assert trace.layers
+    for layer in trace.layers:
+        assert (layer.radius >= 0).all()
+        for row, length in enumerate(LENGTHS):
+            kept = [position for position in layer.kept[row].tolist() if position >= 0]
+            home = layer.home[row].tolist()
+            assert kept[0] == 0
+            assert kept == sorted(set(kept))
+            assert [home[position] for position in kept] == kept
+            assert set(home[:length]) <= {*kept, -1}
+            assert set(home[length:]) <= {-1}
+
+
+def test_positions_are_those_of_the_input_also_with_holes_in_the_mask(tiny_bert, tiny_batch):
+    model, batch = pyramidize(tiny_bert(), Schedule.custom([5] * LAYERS), "first"), tiny_batch((12,))
+    batch["attention_mask"][0, 1:4] = 0
+    layer = traced(model, batch).layers[0]
+    assert layer.kept.tolist() == [[0, 4, 5, 6, 7]]
+    assert layer.home[0, :8].tolist() == [0, -1, -1, -1, 4, 5, 6, 7]
+
+
+def test_the_trace_ends_with_its_block(tiny_bert, tiny_batch, logits_of):
+    model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch(LENGTHS)
+    trace = traced(model, batch)
+    recorded = len(trace.layers)
+    logits_of(model, batch)
+    assert len(trace.layers) == recorded == 1
+
+
+# ---- hidden states and attention maps ----
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@pytest.mark.parametrize("cls_only", [True, False])
+@most_settings
+def test_hidden_states_follow_the_schedule(tiny_bert, tiny_batch, logits_of, config, cls_only, impl):
+    model, batch = pyramidize(tiny_bert(impl=impl), config=config.replace(cls_only=cls_only)), tiny_batch(LENGTHS)
+    with torch.no_grad():
+        output = model(**batch, output_hidden_states=True)
+    widest = max(LENGTHS)
+    expected = [widest, *config.schedule.lengths(widest, LAYERS)]
+    if config.placement == "input":
+        expected[0] = expected[1]  # what the first layer is given
+    assert [tuple(state.shape) for state in output.hidden_states] == [(len(LENGTHS), n, 32) for n in expected]
+    assert_close(output.logits, logits_of(model, batch))
+
+
+@pytest.mark.parametrize("cls_only", [True, False])
+def test_attention_maps_follow_the_schedule(tiny_bert, tiny_batch, cls_only):
+    model, batch = tiny_bert(impl="eager"), tiny_batch((24, 24))
+    pyramidize(model, Schedule.exponential(0.4, 3), cls_only=cls_only)
+    with torch.no_grad():
+        output = model(**batch, output_attentions=True)
+    lengths = Schedule.exponential(0.4, 3).lengths(24, LAYERS)
+    seen = [24, *lengths[:-1]]
+    asking = [*seen[:-1], 1] if cls_only else seen
+    assert [tuple(a.shape) for a in output.attentions] == [(2, 4, q, k) for q, k in zip(asking, seen, strict=True)]
+    for attention in output.attentions:
+        assert_close(attention.sum(-1), torch.ones(attention.shape[:-1]))
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+def test_hidden_states_of_a_pyramid_that_keeps_everything_are_the_dense_ones(tiny_bert, tiny_batch, impl):
+    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
+    wants = {"output_hidden_states": True, "output_attentions": impl == "eager"}
+    with torch.no_grad():
+        dense = model(**batch, **wants)
+        pyramid = pyramidize(model, Schedule.constant(1.0))(**batch, **wants)
+    assert len(pyramid.hidden_states) == len(dense.hidden_states) == LAYERS + 1
+    for mine, theirs in zip(pyramid.hidden_states, dense.hidden_states, strict=True):
+        assert_close(mine, theirs)
+    for mine, theirs in zip(pyramid.attentions or (), dense.attentions or (), strict=True):
+        assert_close(mine, theirs)
+
+
+def test_the_bare_model_returns_every_token_that_is_left(tiny_bert, tiny_batch):
+    model, batch = tiny_bert().bert, tiny_batch((24, 24))
+    assert type(model) is BertModel
+    with torch.no_grad():
+        dense = model(**batch).last_hidden_state
+        everything = pyramidize(model, Schedule.constant(1.0))(**batch).last_hidden_state
+        half = pyramidize(model, Schedule.constant(0.5))(**batch).last_hidden_state
+    assert_close(everything, dense)
+    assert half.shape == (2, 12, 32)
+
+
+# ---- precision ----
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@every_setting
+def test_bfloat16_runs(tiny_bert, tiny_batch, logits_of, config, impl):
+    model = pyramidize(tiny_bert(impl=impl).to(torch.bfloat16), config=config)
+    logits = logits_of(model, tiny_batch(LENGTHS))
+    assert logits.dtype == torch.bfloat16
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@most_settings
+def test_autocast_trains(tiny_bert, tiny_batch, config, impl):
+    model, batch = pyramidize(tiny_bert(impl=impl).train(), config=config), tiny_batch(LENGTHS)
+    with torch.random.fork_rng(), torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.manual_seed(0)
+        output = model(**batch, labels=torch.arange(len(LENGTHS)) % 2)
+    assert output.logits.dtype == torch.bfloat16
+    assert output.logits.isfinite().all()
+    output.loss.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert [name for name, gradient in gradients.items() if gradient is None] == []
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+def test_autocast_gives_the_dense_logits_when_everything_is_kept(tiny_bert, tiny_batch, logits_of, impl):
+    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        dense = logits_of(model, batch)
+        pyramid = logits_of(pyramidize(model, Schedule.constant(1.0), cls_only=False), batch)
+    assert torch.equal(pyramid, dense)
+
+
+# ---- training ----
+
+
+def gradients_of(model, batch):
+    """All gradients, and how often the first layer's feed-forward network ran."""
+    runs = []
+    hook = model.bert.encoder.layer[0].intermediate.register_forward_hook(lambda *_: runs.append(1))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # from which the selector "random" draws in training
+        model(**batch, labels=torch.arange(len(batch["input_ids"])) % 2).loss.backward()
+    hook.remove()
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    return gradients, len(runs)
+
+
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@most_settings
+def test_gradient_checkpointing_changes_no_gradient(tiny_bert, tiny_batch, config, impl):
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model, batch = tiny_bert(impl=impl, **no_dropout).train(), tiny_batch(LENGTHS)
+    pyramidize(model, config=config)
+    plain, runs = gradients_of(model, batch)
+    assert runs == 1
+    model.gradient_checkpointing_enable()
+    checkpointed, runs = gradients_of(model, batch)
+    assert runs == 2  # once more, on the way back
+    assert checkpointed.keys() == plain.keys()
+    for name, gradient in plain.items():
+        torch.testing.assert_close(checkpointed[name], gradient, atol=1e-6, rtol=1e-5)
+        assert gradient.isfinite().all()
+
+
+def test_gradient_checkpointing_asked_for_before_surgery(tiny_bert, tiny_batch):
+    model = tiny_bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+    model.gradient_checkpointing_enable()
+    pyramidize(model, Schedule.exponential(0.4, 3))
+    assert gradients_of(model, tiny_batch(LENGTHS))[1] == 2
+
+
+@most_settings
+def test_gradients_reach_the_embedding_of_every_token_that_is_seen(tiny_bert, tiny_batch, config):
+    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
+    embedded = model.bert.embeddings.word_embeddings(batch["input_ids"]).detach().requires_grad_()
+    model(inputs_embeds=embedded, attention_mask=batch["attention_mask"]).logits.square().sum().backward()
+    reached = embedded.grad.abs().sum(-1) > 0
+    trace = traced(model, batch)
+    for row, length in enumerate(LENGTHS):
+        # Before the first layer, what is dropped is never seen; what is merged is.
+        unseen_are_dropped = config.placement == "input" and config.reduce == "drop"
+        expected = set(kept_tokens(trace, row, length)[0]) if unseen_are_dropped else set(range(length))
+        if config.placement == "input" and len(kept_tokens(trace, row, length)[0]) == 1:
+            expected = {0}  # with CLS alone left there is nobody to be merged into
+        assert set(reached[row].nonzero()[:, 0].tolist()) == expected
+
+
+def test_random_selection_is_fixed_in_evaluation_and_not_in_training(tiny_bert, tiny_batch):
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+    model, batch = tiny_bert(**no_dropout), tiny_batch((24, 24))
+    pyramidize(model, Schedule.constant(0.3), "random")
+    first, second = (kept_tokens(traced(model, batch), 0, 24) for _ in range(2))
+    assert first == second
+    pyramidize(model, Schedule.constant(0.3), "random", seed=1)
+    assert kept_tokens(traced(model, batch), 0, 24) != first
+    model.train()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        in_training = [kept_tokens(traced(model, batch), 0, 24) for _ in range(3)]
+    assert in_training[0] != in_training[1] != in_training[2]
+
+
+# ---- masks ----
+
+
+def mask_forms(mask):
+    """The forms in which transformers passes a (B, N) mask on to encoders."""
+    real = mask.bool()
+    additive = torch.zeros(mask.shape).masked_fill(~real, torch.finfo(torch.float32).min)
+    n = mask.shape[1]
+    return {
+        "integers": mask,
+        "bool": real,
+        "bool (B, 1, 1, N)": real[:, None, None],
+        "bool (B, 1, N, N), expanded": real[:, None, None].expand(-1, 1, n, n),
+        "bool (B, 1, N, N)": real[:, None, None].expand(-1, 1, n, n).contiguous(),
+        "additive (B, 1, 1, N)": additive[:, None, None],
+        "additive (B, 1, N, N)": additive[:, None, None].expand(-1, 1, n, n).contiguous(),
+        "additive with infinities": torch.zeros(mask.shape).masked_fill(~real, -torch.inf)[:, None, None],
+    }
+
+
+def test_every_form_of_a_mask_is_understood(tiny_batch):
+    mask = tiny_batch((6, 3))["attention_mask"]
+    assert key_mask(None) is None
+    for name, form in mask_forms(mask).items():
+        assert torch.equal(key_mask(form), mask.bool()), name
+
+
+def test_masks_that_a_pyramid_cannot_follow_are_refused_by_name():
+    causal = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
+    with pytest.raises(UnsupportedModelError, match="differs between queries or heads"):
+        key_mask(causal)
+    with pytest.raises(UnsupportedModelError, match="adds a bias to some keys"):
+        key_mask(torch.tensor([[0.0, -1.5, 0.0]]))
+    with pytest.raises(UnsupportedModelError, match=r"got \(1, 4, 4\); load the model with attn_implementation"):
+        key_mask(torch.ones(1, 4, 4))
+
+
+def test_padding_on_the_left_is_refused(tiny_bert, tiny_batch, logits_of):
+    model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch((8, 8, 8))
+    batch["attention_mask"][1, :2] = 0
+    with pytest.raises(PyramidError, match=r"^row 1 masks its first token.*padding_side = 'right'"):
+        logits_of(model, batch)
+
+
+def test_another_attention_implementation_is_refused_by_name(tiny_bert, tiny_batch, logits_of):
+    model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch((8, 8))
+    model.config._attn_implementation = "paged|sdpa"
+    with pytest.raises(UnsupportedModelError, match="one of eager, sdpa"):
+        pyramid_encoder(model)(torch.randn(2, 8, 32), batch["attention_mask"])

@@ -1,0 +1,305 @@
+"""k-center-greedy against slow, obvious code: numpy in float64, direct differences, loops over everything."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyramid_bert.errors import PyramidError
+from pyramid_bert.select import get_selector, k_center_greedy, squared_distances
+from pyramid_bert.select.coreset import centers_in_a_step
+
+STEPS = [1, 2, 0.1, 0.4, "all"]
+METRICS = ["euclidean", "cosine"]
+
+
+# ---- the slow code ----
+
+
+def distance(a, b, metric):
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if metric == "cosine":
+        return 1 - float(np.dot(a / np.linalg.norm(a), b / np.linalg.norm(b)))
+    return math.sqrt(float(np.square(a - b).sum()))
+
+
+def step_size(m, k):
+    if m == "all":
+        return max(k - 1, 1)
+    return math.ceil(Fraction(str(m)) * k) if isinstance(m, float) else m
+
+
+def reference_greedy(points, k, metric):
+    """The classical greedy (m = 1) on real tokens: start at CLS, always take the farthest token."""
+    chosen = [0]
+    while len(chosen) < min(k, len(points)):
+        best, farthest = None, -1.0
+        for token in range(len(points)):
+            if token in chosen:
+                continue
+            nearest = min(distance(points[token], points[centre], metric) for centre in chosen)
+            if nearest > farthest:
+                best, farthest = token, nearest
+        chosen.append(best)
+    return chosen
+
+
+def reference_batched(points, real, k, m, metric):
+    """The batched greedy: each round takes the m tokens farthest from the centres of the rounds before."""
+    n = len(points)
+    k = min(k, n)
+    chosen = [0]
+    while len(chosen) < k:
+        stale = {}
+        for token in range(n):
+            if token not in chosen:
+                nearest = min(distance(points[token], points[centre], metric) for centre in chosen)
+                stale[token] = nearest if real[token] else -1.0
+        ranked = sorted(stale, key=lambda token: (-stale[token], token))
+        chosen += ranked[: min(step_size(m, k), k - len(chosen))]
+    return chosen
+
+
+def reference_radius(points, real, chosen, metric):
+    radius = 0.0
+    for token in range(len(points)):
+        if real[token] and token not in chosen:
+            radius = max(radius, min(distance(points[token], points[centre], metric) for centre in chosen))
+    return radius
+
+
+def optimal_radius(points, k):
+    """The least radius of any k centres, whether CLS is one of them or not."""
+    everyone = range(len(points))
+    return min(
+        max(min(distance(points[token], points[centre], "euclidean") for centre in centres) for token in everyone)
+        for centres in itertools.combinations(everyone, min(k, len(points)))
+    )
+
+
+# ---- inputs ----
+
+
+def random_rows(seed, rows=4, n=12, d=3, dtype=torch.float64):
+    """Vectors, a mask of right padding (the first row has none) and one k a row."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, n, d, generator=generator, dtype=dtype)
+    lengths = torch.randint(1, n + 1, (rows,), generator=generator)
+    lengths[0] = n
+    mask = torch.arange(n) < lengths[:, None]
+    counts = torch.randint(1, n + 1, (rows,), generator=generator).tolist()
+    return hidden, mask, counts
+
+
+def whole_number_rows(low=0, high=3):
+    """Hypothesis: tokens on a small grid, where many distances are equal; a mask and one k a row."""
+
+    @st.composite
+    def draw_rows(draw):
+        rows, n = draw(st.integers(1, 3)), draw(st.integers(1, 8))
+        number = st.integers(low, high)
+        hidden = draw(
+            st.lists(
+                st.lists(st.tuples(number, number), min_size=n, max_size=n),
+                min_size=rows,
+                max_size=rows,
+            )
+        )
+        lengths = draw(st.lists(st.integers(1, n), min_size=rows, max_size=rows))
+        counts = draw(st.lists(st.integers(1, n + 2), min_size=rows, max_size=rows))
+        mask = torch.arange(n) < torch.tensor(lengths)[:, None]
+        return torch.tensor(hidden, dtype=torch.float32), mask, counts
+
+    return draw_rows()
+
+
+def assert_matches_reference(hidden, mask, counts, m, metric, rtol):
+    cover = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
+    assert cover.indices.shape == (len(hidden), min(max(counts), hidden.shape[1]))
+    for row, k in enumerate(counts):
+        points, real = hidden[row].double().numpy(), mask[row].tolist()
+        chosen = reference_batched(points, real, k, m, metric)
+        assert cover.indices[row, :k].tolist() == chosen, f"row {row}"
+        expected = reference_radius(points, real, chosen, metric)
+        assert cover.radius[row].item() == pytest.approx(expected, rel=rtol, abs=rtol), f"row {row}"
+
+
+# ---- worked examples ----
+
+
+def test_two_clusters_on_a_line():
+    tokens = torch.tensor([[[0.0], [1.0], [9.0], [10.0]]])
+    cover = k_center_greedy(tokens, None, 2)
+    assert cover.indices.tolist() == [[0, 3]]
+    assert cover.radius.tolist() == [1]
+
+
+def test_one_round_may_miss_what_many_rounds_find():
+    tokens = torch.tensor([[[0.0], [10.0], [-8.0], [11.0]]])
+    one_by_one = k_center_greedy(tokens, None, 3, centers_per_step=1)
+    at_once = k_center_greedy(tokens, None, 3, centers_per_step="all")
+    assert (one_by_one.indices.tolist(), one_by_one.radius.tolist()) == ([[0, 3, 2]], [1])
+    assert (at_once.indices.tolist(), at_once.radius.tolist()) == ([[0, 3, 1]], [8])
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "expected"),
+    [(1, 32, 1), (5, 32, 5), (0.1, 32, 4), (0.1, 30, 3), (0.4, 5, 2), (0.3, 10, 3), ("all", 32, 31), ("all", 1, 1)],
+)
+def test_centres_in_a_step(m, k, expected):
+    assert centers_in_a_step(m, k) == expected == step_size(m, k)
+
+
+# ---- against the slow code ----
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("seed", range(12))
+def test_the_classical_greedy(seed, metric):
+    hidden, _, counts = random_rows(seed)
+    cover = k_center_greedy(hidden, None, counts, metric=metric)
+    for row, k in enumerate(counts):
+        points = hidden[row].numpy()
+        chosen = reference_greedy(points, k, metric)
+        assert cover.indices[row, :k].tolist() == chosen
+        expected = reference_radius(points, [True] * len(points), chosen, metric)
+        assert cover.radius[row].item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("m", STEPS)
+@pytest.mark.parametrize("seed", range(8))
+def test_the_batched_greedy_with_masks_and_one_k_a_row(seed, m, metric):
+    assert_matches_reference(*random_rows(seed), m, metric, rtol=1e-9)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("m", STEPS)
+def test_single_precision_chooses_the_same(m, metric):
+    for seed in range(100, 104):
+        assert_matches_reference(*random_rows(seed, dtype=torch.float32), m, metric, rtol=1e-5)
+
+
+@pytest.mark.parametrize("m", STEPS)
+@given(rows=whole_number_rows())
+def test_exact_ties_go_to_the_earlier_position(m, rows):
+    assert_matches_reference(*rows, m, "euclidean", rtol=1e-6)
+
+
+@pytest.mark.parametrize("m", STEPS)
+def test_a_tie_by_hand(m):
+    tokens = torch.tensor([[[0.0], [2.0], [-2.0], [2.0], [-2.0]]])
+    assert k_center_greedy(tokens, None, 5, centers_per_step=m).indices.tolist() == [[0, 1, 2, 3, 4]]
+
+
+# ---- what follows from covering ----
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_radius_is_at_most_twice_the_optimum(seed, k):
+    hidden, mask, _ = random_rows(seed, rows=2, n=8, d=2)
+    cover = k_center_greedy(hidden, mask, k)
+    for row in range(2):
+        points = hidden[row][mask[row]].numpy()
+        assert cover.radius[row].item() <= 2 * optimal_radius(points, k) + 1e-9
+
+
+def test_one_round_has_no_such_bound():
+    tokens = torch.tensor([[[0.0], [10.0], [-8.0], [11.0]]])
+    at_once = k_center_greedy(tokens, None, 3, centers_per_step="all")
+    assert at_once.radius.item() > 2 * optimal_radius(tokens[0].numpy(), 3)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("seed", range(5))
+def test_duplicates_are_chosen_last(seed, metric):
+    generator = torch.Generator().manual_seed(seed)
+    unique = 5 + torch.randn(6, 16, generator=generator)
+    copies = torch.randint(0, 6, (9,), generator=generator)
+    which = torch.cat([torch.arange(6), copies])
+    which = torch.cat([which[:1], which[1:][torch.randperm(14, generator=generator)]])  # CLS stays first
+    cover = k_center_greedy(unique[which][None], None, 15, metric=metric)
+    order = which[cover.indices[0]].tolist()
+    assert sorted(order[:6]) == list(range(6))
+    at_six = k_center_greedy(unique[which][None], None, 6, metric=metric)
+    assert at_six.radius.item() == 0
+    assert at_six.indices[0].tolist() == cover.indices[0, :6].tolist()
+
+
+@given(rows=whole_number_rows())
+def test_an_exact_duplicate_is_chosen_only_when_everything_is_covered(rows):
+    hidden, mask, _ = rows
+    for row in range(len(hidden)):
+        points = [tuple(point) for point in hidden[row][mask[row]].tolist()]
+        order = k_center_greedy(hidden[row : row + 1], mask[row : row + 1], len(points)).indices[0].tolist()
+        firsts = {points.index(point) for point in points}
+        assert set(order[: len(firsts)]) == firsts
+
+
+@pytest.mark.parametrize("m", STEPS)
+def test_pads_are_never_covered_and_never_centres_before_real_tokens(m):
+    tokens = torch.tensor([[[0.0], [1.0], [3.0], [1000.0], [2000.0]]])
+    mask = torch.tensor([[True, True, True, False, False]])
+    assert k_center_greedy(tokens, mask, 2, centers_per_step=m).indices.tolist() == [[0, 2]]
+    assert k_center_greedy(tokens, mask, 2, centers_per_step=m).radius.tolist() == [1]
+    everything = k_center_greedy(tokens, mask, 5, centers_per_step=m)
+    assert everything.indices.tolist() == [[0, 2, 1, 3, 4]]
+    assert everything.radius.tolist() == [0]
+
+
+# ---- ways to call it ----
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("m", STEPS)
+def test_given_distances_change_nothing(m, metric):
+    hidden, mask, counts = random_rows(3)
+    plain = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
+    given_distances = squared_distances(hidden, metric)
+    before = given_distances.clone()
+    reused = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric, distances=given_distances)
+    assert torch.equal(plain.indices, reused.indices)
+    assert torch.equal(plain.radius, reused.radius)
+    assert torch.equal(given_distances, before)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("m", STEPS)
+def test_the_selector_is_the_greedy(m, metric):
+    hidden, mask, counts = random_rows(4)
+    cover = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
+    ranked = get_selector("coreset").select(hidden, mask, counts, centers_per_step=m, metric=metric)
+    for row, k in enumerate(counts):
+        assert ranked[row, :k].tolist() == cover.indices[row, :k].tolist()
+
+
+def test_one_k_for_all_rows_or_one_for_each():
+    hidden, mask, _ = random_rows(5)
+    for_all, for_each = k_center_greedy(hidden, mask, 3), k_center_greedy(hidden, mask, [3, 3, 3, 3])
+    assert torch.equal(for_all.indices, for_each.indices)
+    assert torch.equal(for_all.radius, for_each.radius)
+
+
+def test_no_gradient_flows():
+    hidden = torch.randn(1, 4, 2, requires_grad=True)
+    assert not k_center_greedy(hidden, None, 2).radius.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("k", "message"),
+    [
+        ([2, 2, 2], "k must be an int or one int for each of the 4 rows, got 3 ints"),
+        (0, "k must be at least 1 .CLS is always kept., got 0"),
+        ([2, 2, 2, -1], "k must be at least 1 .CLS is always kept., got -1"),
+    ],
+)
+def test_a_k_that_cannot_be(k, message):
+    hidden, mask, _ = random_rows(6)
+    with pytest.raises(PyramidError, match=f"^{message}$"):
+        k_center_greedy(hidden, mask, k)

@@ -1,0 +1,67 @@
+"""The schedules and their cost against the figures that the paper prints and implies (BERT-base, N = 128)."""
+
+import pytest
+
+from pyramid_bert.cost import Cost, space_reduction
+from pyramid_bert.schedule import PAPER_TABLE, Schedule
+
+N, LAYERS, HIDDEN = 128, 12, 768
+
+# (last_layer, keep_ratio): dense over reduced multiply-accumulates with the printed lengths.
+IDEAL_SPEEDUPS = {
+    (11, 0.75): 1.18,
+    (9, 0.75): 1.20,
+    (1, 0.75): 1.33,
+    (11, 0.50): 1.45,
+    (9, 0.50): 1.53,
+    (5, 0.50): 1.72,
+    (3, 0.50): 1.84,
+    (1, 0.50): 1.97,
+    (11, 0.25): 2.00,
+    (9, 0.25): 2.21,
+    (5, 0.25): 2.80,
+    (3, 0.25): 3.23,
+    (2, 0.25): 3.47,
+    (4, 0.20): 3.54,
+    (1, 0.25): 3.74,
+    (3, 0.20): 3.87,
+    (3, 0.15): 4.70,
+    (3, 0.10): 6.33,
+}
+
+
+def lengths(last_layer, keep_ratio, rounding):
+    return Schedule.exponential(keep_ratio, last_layer, rounding=rounding).lengths(N, LAYERS)
+
+
+def test_the_table_has_thirty_rows_of_which_29_differ():
+    assert len(PAPER_TABLE) == 30
+    assert len(set(PAPER_TABLE)) == 29
+    assert [(last_layer, ratio) for last_layer, ratio, _ in PAPER_TABLE].count((3, 0.25)) == 2
+    assert {len(row) for _, _, row in PAPER_TABLE} == {LAYERS}
+
+
+@pytest.mark.parametrize(("last_layer", "keep_ratio", "printed"), PAPER_TABLE)
+def test_floor_reproduces_the_printed_row(last_layer, keep_ratio, printed):
+    assert lengths(last_layer, keep_ratio, "floor") == printed
+
+
+def test_ceil_matches_four_rows():
+    matches = [(i, p) for i, p, printed in PAPER_TABLE if lengths(i, p, "ceil") == printed]
+    assert matches == [(1, 0.25), (2, 0.25), (1, 0.50), (1, 0.75)]
+
+
+@pytest.mark.parametrize(("configuration", "expected"), IDEAL_SPEEDUPS.items())
+def test_ideal_speedup(configuration, expected):
+    cost = Cost.of(lengths(*configuration, "floor"), N, HIDDEN)
+    assert round(cost.ideal_speedup, 2) == expected
+
+
+def test_there_are_eighteen_ideal_speedups_and_all_are_of_the_table():
+    assert len(IDEAL_SPEEDUPS) == 18
+    assert set(IDEAL_SPEEDUPS) <= {(last_layer, ratio) for last_layer, ratio, _ in PAPER_TABLE}
+
+
+@pytest.mark.parametrize(("reading", "saved"), [("printed", 0.785), ("attention_input", 0.716)])
+def test_the_two_readings_of_the_space_formula(reading, saved):
+    assert round(space_reduction(lengths(3, 0.20, "floor"), N, HIDDEN, reading=reading), 3) == saved

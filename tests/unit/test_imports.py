@@ -1,0 +1,185 @@
+"""The one-way order of imports, and the size of files and functions."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pyramid_bert
+
+PACKAGE = Path(pyramid_bert.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
+LAYERS = [
+    {"errors", "version"},
+    {"paper_table", "files", "labels"},
+    {"schedule", "cost"},
+    {"select", "reduction"},
+    {"trace", "encoder", "models"},
+    {"config"},
+    {"adapters"},
+    {"hub"},
+    {"data", "training", "checkpoints", "metrics", "timing"},
+    {"explanation"},
+    {"classifier", "loading", "tracing"},
+    {"study", "viz"},
+    {"demo"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+NO_RANK = len(LAYERS)
+
+# An explanation draws itself in notebooks: the import stands inside the method that does it.
+UPWARD_ON_PURPOSE = {("explanation", "viz")}
+
+# Parts of a room that stand in a file of their own to keep files short: nobody else imports them.
+SPLIT_OFF = {"checkpoints": "training", "loading": "classifier", "tracing": "classifier"}
+
+KNOW_TRANSFORMERS = {"adapters", "hub", "data", "training", "classifier"}
+NO_TORCH = {"errors", "version", "paper_table", "schedule", "cost", "explanation"}
+
+
+def room(path):
+    """The first name below the package: "select" for select/coreset.py."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def dotted(path):
+    return [PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts]
+
+
+def imported_names(path, source):
+    """The full dotted name of everything that a file imports, in functions and under TYPE_CHECKING as well."""
+    inside = dotted(path)[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = inside[: len(inside) - node.level + 1] if node.level else []
+            module = [*start, *(node.module.split(".") if node.module else [])]
+            yield from (".".join([*module, alias.name]) for alias in node.names)
+
+
+def rooms_imported(path, source):
+    """The rooms of this package that a file imports from; "__init__" for a name of the package itself."""
+    for name in imported_names(path, source):
+        parts = name.split(".")
+        if parts[0] == PACKAGE.name:
+            target = parts[1] if len(parts) > 1 else "__init__"
+            is_room = (PACKAGE / target).is_dir() or (PACKAGE / f"{target}.py").exists()
+            yield target if is_room else "__init__"
+
+
+def upward_imports(path, source):
+    here = room(path)
+    return sorted(
+        {
+            target
+            for target in rooms_imported(path, source)
+            if RANK.get(target, NO_RANK) > RANK.get(here, NO_RANK) and (here, target) not in UPWARD_ON_PURPOSE
+        }
+    )
+
+
+def functions(source):
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+
+# ---- the checker itself ----
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from .hub import pyramidize", ["hub"]),
+        ("from . import hub", ["hub"]),
+        ("import pyramid_bert.hub", ["hub"]),
+        ("from pyramid_bert.hub import pyramidize", ["hub"]),
+        ("def f():\n    from .hub import pyramidize", ["hub"]),
+        ("if TYPE_CHECKING:\n    from .hub import pyramidize", ["hub"]),
+        ("from . import __version__", ["__init__"]),
+        ("from pyramid_bert import Schedule", ["__init__"]),
+        ("import pyramid_bert", ["__init__"]),
+        ("from .errors import PyramidError\nimport torch", []),
+    ],
+)
+def test_upward_imports_are_found_wherever_they_stand(source, expected):
+    assert upward_imports(PACKAGE / "cost.py", source) == expected
+
+
+def test_upward_imports_are_found_from_inside_a_folder():
+    path = PACKAGE / "select" / "coreset.py"
+    assert upward_imports(path, "from ..encoder import PyramidEncoder") == ["encoder"]
+    assert upward_imports(path, "from .registry import register\nfrom ..errors import PyramidError") == []
+
+
+def test_the_one_exception():
+    assert upward_imports(PACKAGE / "explanation.py", "from .viz import explanation_html") == []
+    assert upward_imports(PACKAGE / "cost.py", "from .viz import explanation_html") == ["viz"]
+
+
+# ---- the package ----
+
+
+def test_there_are_files_to_check():
+    assert {"errors", "schedule", "select", "encoder", "adapters", "hub", "__init__"} <= {room(path) for path in FILES}
+
+
+@every_file
+def test_every_module_has_its_place_in_the_order(path):
+    assert room(path) in RANK, f"give {room(path)!r} a place in LAYERS"
+
+
+@every_file
+def test_imports_run_one_way(path):
+    assert upward_imports(path, path.read_text(encoding="utf-8")) == []
+
+
+def test_rooms_do_not_import_each_other_in_a_circle():
+    graph = {}
+    for path in FILES:
+        here, source = room(path), path.read_text(encoding="utf-8")
+        targets = {t for t in rooms_imported(path, source) if t != here and (here, t) not in UPWARD_ON_PURPOSE}
+        graph.setdefault(here, set()).update(targets)
+    while graph:  # take away what depends on nothing that is left
+        free = [name for name, targets in graph.items() if not targets & graph.keys()]
+        assert free, f"a circle among {sorted(graph)}"
+        for name in free:
+            del graph[name]
+
+
+@every_file
+def test_what_was_split_off_is_imported_by_its_room_alone(path):
+    here = room(path)
+    for target in set(rooms_imported(path, path.read_text(encoding="utf-8"))) & SPLIT_OFF.keys() - {here}:
+        assert SPLIT_OFF.get(here, here) == SPLIT_OFF[target]
+
+
+@every_file
+def test_only_some_know_transformers(path):
+    names = imported_names(path, path.read_text(encoding="utf-8"))
+    if any(name.split(".")[0] == "transformers" for name in names):
+        assert SPLIT_OFF.get(room(path), room(path)) in KNOW_TRANSFORMERS
+
+
+@every_file
+def test_some_know_no_torch(path):
+    names = imported_names(path, path.read_text(encoding="utf-8"))
+    if room(path) in NO_TORCH:
+        assert not {name.split(".")[0] for name in names} & {"torch", "numpy"}
+
+
+@every_file
+def test_files_are_shorter_than_400_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 400
+
+
+@every_file
+def test_functions_are_shorter_than_60_lines(path):
+    lengths = {node.name: node.end_lineno - node.lineno + 1 for node in functions(path.read_text(encoding="utf-8"))}
+    assert {name: length for name, length in lengths.items() if length >= 60} == {}
