@@ -1,6 +1,6 @@
 """Drop, weighted drop and merge on the demo's film reviews, with and without fine-tuning the pyramid.
 
-python examples/02_compare_reductions.py results/reductions-rotten-tomatoes.jsonl
+python benchmarks/compare_reductions.py results/reductions-rotten-tomatoes.jsonl
 
 One JSON line a run; runs that are in the file already are skipped, so it can be stopped and started again.
 """
