@@ -72,6 +72,8 @@ class PyramidConfig:
         ):
             if value not in known:
                 raise UnknownNameError(name, value, known)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise PyramidError(f"seed must be an integer, got {self.seed!r}")
         centers_in_a_step(self.centers_per_step, 2)
         self._check_combination()
 

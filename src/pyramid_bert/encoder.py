@@ -132,13 +132,13 @@ class PyramidEncoder(nn.Module):
             mask: (B, N) bool, True for real tokens; None when all are.
             all_tokens: Compute every token of the last layer, whatever `cls_only` says.
         """
+        if self._trace is not None:
+            self._trace.start(mask, hidden)
         tokens = self._start(hidden, mask)
         plan = self._plan(tokens.counts)
-        generator = self._generator()
-        if self._trace is not None:
-            self._trace.start(tokens.mask, tokens.hidden)
+        seed = self._seed()
         if self.placement == "input" and list(plan[0]) != tokens.counts:
-            self._reduce(tokens, 0, plan[0], None, generator)
+            self._reduce(tokens, 0, plan[0], None, seed)
         last = len(self.layer)
         for number, (layer, keep) in enumerate(zip(self.layer, plan, strict=True), start=1):
             before = tokens.hidden
@@ -153,10 +153,10 @@ class PyramidEncoder(nn.Module):
                 want_received=shrinks and self.selector.needs_attention,
             )
             if shrinks and self.placement == "middle":
-                self._reduce(tokens, number, keep, received, generator)
+                self._reduce(tokens, number, keep, received, seed + number)
             tokens.hidden = self.backbone.feed_forward(layer, tokens.hidden)
             if shrinks and self.placement == "end":
-                self._reduce(tokens, number, keep, received, generator)
+                self._reduce(tokens, number, keep, received, seed + number)
             self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
 
@@ -189,11 +189,11 @@ class PyramidEncoder(nn.Module):
             return [tuple(counts)] * layers
         return list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
 
-    def _generator(self) -> torch.Generator | None:
-        """Where random selection draws its seeds: torch's own state in training, a fixed seed in evaluation."""
-        if self.selector.name != "random":
-            return None
-        return torch.default_generator if self.training else torch.Generator().manual_seed(self.seed)
+    def _seed(self) -> int:
+        """The seed of this pass: drawn from torch's own state in training, fixed in evaluation."""
+        if self.training and self.selector.name == "random":
+            return int(torch.randint(2**31, ()))
+        return self.seed
 
     def _reduce(
         self,
@@ -201,11 +201,11 @@ class PyramidEncoder(nn.Module):
         number: int,
         keep: Sequence[int],
         received: Tensor | None,
-        generator: torch.Generator | None,
+        seed: int,
     ) -> None:
         """Shrinks `tokens` in place to `keep[b]` tokens in row b."""
         slots = max(keep)
-        reduction, radius = self._decide(tokens, keep, received, generator)
+        reduction, radius = self._decide(tokens, keep, received, seed)
         if self._trace is not None:
             self._trace.record(number, reduction, radius, slots)
         if self.weighted:
@@ -220,7 +220,7 @@ class PyramidEncoder(nn.Module):
         tokens: _Tokens,
         keep: Sequence[int],
         received: Tensor | None,
-        generator: torch.Generator | None,
+        seed: int,
     ) -> tuple[Reduction, Tensor]:
         """The reduction, and the covering radius (B,) if it is being traced (zeros otherwise)."""
         hidden, mask = tokens.hidden.detach(), tokens.mask
@@ -229,7 +229,8 @@ class PyramidEncoder(nn.Module):
         if self.selector.select is None:
             assert isinstance(self.schedule, StridedSchedule)
             group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
-            return Reduction.from_group(group, max(keep)), radius
+            ones = torch.ones_like(group, dtype=_sizes(tokens).dtype)
+            return Reduction.from_group(group, max(keep), ones), radius
         grouped = self.weighted or self._trace is not None
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
@@ -237,6 +238,8 @@ class PyramidEncoder(nn.Module):
             knobs["distances"] = squared_distances(hidden, self.metric)
         knobs["received"] = received
         wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
+        # A generator for each layer: which layers reduce depends on the other rows, what they draw must not.
+        generator = torch.Generator().manual_seed(seed)
         ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
         reduction = Reduction.from_index(ranked, keep, mask)
         if grouped:
@@ -249,7 +252,11 @@ class PyramidEncoder(nn.Module):
 
 
 def _sizes(tokens: _Tokens) -> Tensor:
-    return torch.ones(tokens.hidden.shape[:2], device=tokens.hidden.device) if tokens.size is None else tokens.size
+    """The sizes (B, N), in the precision of distances: fp32, or fp64 for an fp64 model."""
+    if tokens.size is not None:
+        return tokens.size
+    dtype = torch.promote_types(tokens.hidden.dtype, torch.float32)
+    return torch.ones(tokens.hidden.shape[:2], dtype=dtype, device=tokens.hidden.device)
 
 
 def _key_bias(tokens: _Tokens) -> Tensor | None:

@@ -63,9 +63,9 @@ class Reduction:
             slots: K.
             size: (B, N) weights of the tokens in the averages; all equal if None.
         """
-        mixing = _one_hot(group, slots)  # (B, K, N)
-        if size is not None:
-            mixing = mixing * size[:, None, :]
+        if size is None:
+            size = torch.ones(group.shape, device=group.device)
+        mixing = _one_hot(group, slots, size.dtype) * size[:, None, :]  # (B, K, N)
         total = mixing.sum(dim=2, keepdim=True)
         return cls(index=None, group=group, mask=total[:, :, 0] > 0, mixing=mixing / total.clamp(min=1e-12))
 
@@ -119,6 +119,6 @@ class Reduction:
         return self.group.gather(1, slot.clamp(min=0)).masked_fill(slot < 0, -1)
 
 
-def _one_hot(group: Tensor, slots: int) -> Tensor:
-    """(B, K, N) float: 1 where token n goes to slot k. A product with it has an ONNX operator; scatter-mean has not."""
-    return (group[:, None, :] == torch.arange(slots, device=group.device)[:, None]).float()
+def _one_hot(group: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
+    """(B, K, N): 1 where token n goes to slot k. A product with it has an ONNX operator; scatter-mean has not."""
+    return (group[:, None, :] == torch.arange(slots, device=group.device)[:, None]).to(dtype)

@@ -135,16 +135,14 @@ class Schedule:
         return RandomSchedule(seed=seed, rounding=rounding, min_tokens=min_tokens)
 
     @staticmethod
-    def strided(window: int, at_layers: Sequence[int], *, min_tokens: int = 1) -> Schedule:
+    def strided(window: int, at_layers: Sequence[int]) -> Schedule:
         """The lengths that pooling gives: at each of `at_layers`, `window` neighbours become one token; CLS stays.
 
         Example:
             >>> Schedule.strided(2, at_layers=[1, 3]).lengths(129, layers=4)
             (65, 65, 33, 33)
         """
-        return StridedSchedule(
-            window=window, at_layers=tuple(sorted(at_layers)), rounding="ceil", min_tokens=min_tokens
-        )
+        return StridedSchedule(window=window, at_layers=tuple(sorted(at_layers)))
 
     # ---- what a schedule is asked ----
 
@@ -188,8 +186,11 @@ class Schedule:
             raise UnknownNameError("schedule kind", kind, _KINDS)
         cls: type[Any] = _KINDS[kind]
         known = {field.name for field in dataclasses.fields(cls)}
+        needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
         if unknown := sorted(set(fields) - known):
             raise PyramidError(f"a schedule of kind {kind!r} has no {', '.join(unknown)}; it has {sorted(known)}")
+        if missing := sorted(needed - set(fields)):
+            raise PyramidError(f"a schedule of kind {kind!r} needs {', '.join(missing)}; it is damaged")
         schedule: Schedule = cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
         return schedule
 
@@ -277,10 +278,8 @@ class CustomSchedule(Schedule):
             _check_int("each custom length", length, 1, "CLS is always kept")
         if list(self.layer_lengths) != sorted(self.layer_lengths, reverse=True):
             raise PyramidError(f"custom lengths must not grow from layer to layer, got {list(self.layer_lengths)}")
-        if self.reference_length is not None and self.reference_length < self.layer_lengths[0]:
-            raise PyramidError(
-                f"n must be at least the first length, got n={self.reference_length} and {list(self.layer_lengths)}"
-            )
+        if self.reference_length is not None:
+            _check_int("n", self.reference_length, self.layer_lengths[0], "lengths must not exceed the input's")
 
     def check(self, layers: int) -> None:
         super().check(layers)
@@ -307,6 +306,10 @@ class RandomSchedule(Schedule):
     kind: ClassVar[str] = "random"
     seed: int
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_int("seed", self.seed, 0, "the same seed gives the same shares")
+
     def _shares(self, layers: int) -> list[float]:
         draw = random.Random(self.seed)
         # 1 - random() lies in (0, 1]: a share of 0 would drop CLS.
@@ -324,6 +327,8 @@ class StridedSchedule(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_int("window", self.window, 2, "the paper pools windows of 2 to 6 tokens")
+        if self.min_tokens != 1:
+            raise PyramidError(f"pooling takes whole windows: min_tokens must be 1, got {self.min_tokens}")
         if not self.at_layers or len(set(self.at_layers)) != len(self.at_layers):
             raise PyramidError(f"at_layers needs at least one layer and no layer twice, got {list(self.at_layers)}")
         for layer in self.at_layers:

@@ -35,21 +35,25 @@ class Trace:
 
     layers: list[LayerTrace] = field(default_factory=list)
     _slot: Tensor | None = None  # (B, N): the slot in which each input token stands now
+    _position: Tensor | None = None  # (B, N): the input position of the token in each slot, before any reduction
 
     def start(self, mask: Tensor | None, hidden: Tensor) -> None:
         """Forgets what was recorded; every real token of `hidden` (B, N, D) stands for itself."""
         self.layers.clear()
         rows, n, _ = hidden.shape
-        slot = torch.arange(n, device=hidden.device).expand(rows, n)
-        self._slot = slot if mask is None else slot.masked_fill(~mask, -1)
+        if mask is None:
+            self._slot = self._position = torch.arange(n, device=hidden.device).expand(rows, n)
+        else:  # the encoder pushes real tokens to the left
+            self._slot = (mask.cumsum(1) - 1).masked_fill(~mask, -1)
+            self._position = mask.long().sort(dim=1, descending=True, stable=True).indices
 
     def record(self, layer: int, reduction: Reduction, radius: Tensor, slots: int) -> None:
         """Adds a reduction whose groups are known."""
         assert self._slot is not None
+        assert self._position is not None
         self._slot = reduction.follow(self._slot)
         rows, n = self._slot.shape
-        position = torch.arange(n, device=self._slot.device).expand(rows, n)
-        previous = self.layers[-1].kept if self.layers else position  # (B, slots before)
+        previous = self.layers[-1].kept if self.layers else self._position  # (B, slots before)
         if reduction.index is not None:
             kept = previous.gather(1, reduction.index)
         else:  # the first token of each group
@@ -57,7 +61,7 @@ class Trace:
             assert group is not None
             at = torch.where(group < 0, slots, group)
             first = torch.full((rows, slots + 1), n, device=group.device)
-            kept = first.scatter_reduce(1, at, previous, reduce="amin")[:, :slots]
+            kept = first.scatter_reduce(1, at, previous[:, : at.shape[1]], reduce="amin")[:, :slots]
         if reduction.mask is not None:
             kept = kept.masked_fill(~reduction.mask, -1)
         home = kept.gather(1, self._slot.clamp(min=0)).masked_fill(self._slot < 0, -1)

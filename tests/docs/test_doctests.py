@@ -9,7 +9,9 @@ import pytest
 import pyramid_bert
 
 MODULES = [
-    module.name for module in pkgutil.walk_packages(pyramid_bert.__path__, "pyramid_bert.") if "__main__" not in module.name
+    module.name
+    for module in pkgutil.walk_packages(pyramid_bert.__path__, "pyramid_bert.")
+    if "__main__" not in module.name
 ]
 
 

@@ -49,7 +49,7 @@ def random(draw, layers):
 @st.composite
 def strided(draw, layers):
     at_layers = draw(st.lists(st.integers(1, layers), min_size=1, max_size=layers, unique=True))
-    return Schedule.strided(draw(st.integers(2, 6)), at_layers, min_tokens=draw(MIN_TOKENS))
+    return Schedule.strided(draw(st.integers(2, 6)), at_layers)
 
 
 KINDS = {kind.__name__: kind for kind in (exponential, constant, input_only, custom, random, strided)}

@@ -29,11 +29,14 @@ def variants():
 every_selector = pytest.mark.parametrize(("name", "knobs"), list(variants()))
 
 
+def received_for(name, hidden):
+    """Stands for the attention that tokens receive, where a selector asks for it: any number of theirs will do."""
+    return {"received": hidden.abs().sum(-1)} if get_selector(name).needs_attention else {}
+
+
 def select(name, knobs, hidden, mask, k, generator=None):
-    selector = get_selector(name)
-    if selector.needs_attention:
-        knobs = {**knobs, "received": hidden.abs().sum(-1)}
-    return selector.select(hidden, mask, k, generator=generator, **knobs)
+    knobs = {**received_for(name, hidden), **knobs}
+    return get_selector(name).select(hidden, mask, k, generator=generator, **knobs)
 
 
 def seeded(seed):
@@ -154,12 +157,13 @@ def test_randomness_comes_from_the_generator_alone(name, knobs, data):
 def test_no_gradient_flows_and_the_arguments_stay_as_they_are(name, knobs, data):
     hidden, mask, counts = batch_for(knobs, data)
     hidden.requires_grad_()
-    values, shape = hidden.detach().clone(), mask.clone()
-    ranked = select(name, knobs, hidden, mask, counts)
+    received = received_for(name, hidden)
+    arguments = {"hidden": hidden, "mask": mask, **received}
+    before = {argument: tensor.detach().clone() for argument, tensor in arguments.items()}
+    ranked = select(name, {**received, **knobs}, hidden, mask, counts)
     assert not ranked.requires_grad
-    assert ranked.grad_fn is None
-    assert torch.equal(hidden.detach(), values)
-    assert torch.equal(mask, shape)
+    for argument, tensor in arguments.items():
+        assert torch.equal(tensor.detach(), before[argument]), argument
 
 
 def test_random_follows_its_generator():

@@ -140,6 +140,25 @@ def test_a_pyramid_that_drops_tokens_is_not_the_dense_model(tiny_bert, tiny_batc
     assert (logits_of(pyramidize(model, config=config), batch) - dense).abs().max() > 1e-3
 
 
+@every_setting
+def test_keeping_all_is_the_dense_model_inside_of_its_block(tiny_bert, tiny_batch, logits_of, config):
+    model, batch = tiny_bert(), tiny_batch(LENGTHS)
+    dense = logits_of(model, batch)
+    reduced = logits_of(pyramidize(model, config=config), batch)
+    with pyramid_encoder(model).keeping_all():
+        assert_close(logits_of(model, batch), dense)
+    assert torch.equal(logits_of(model, batch), reduced)
+
+
+def test_keeping_all_ends_with_its_block_also_after_an_error(tiny_bert, tiny_batch, logits_of):
+    model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch(LENGTHS)
+    reduced = logits_of(model, batch)
+    batch_without_cls = {**batch, "attention_mask": torch.zeros_like(batch["attention_mask"])}
+    with pytest.raises(PyramidError, match="row 0 masks its first token"), pyramid_encoder(model).keeping_all():
+        logits_of(model, batch_without_cls)
+    assert torch.equal(logits_of(model, batch), reduced)
+
+
 # ---- surgery leaves no trace ----
 
 
@@ -296,16 +315,6 @@ def test_as_many_tokens_are_left_as_the_schedule_says(tiny_bert, tiny_batch, con
         kept = [len(tokens) for tokens in kept_tokens(trace, row, length)]
         lengths = config.schedule.lengths(length, LAYERS)
         assert kept == [lengths[0] if config.placement == "input" else length, *lengths]
-
-
-@pytest.mark.parametrize("min_tokens", [6, 10, 40])
-def test_pooling_keeps_min_tokens_as_well(tiny_bert, tiny_batch, one_row, logits_of, min_tokens):
-    schedule = Schedule.strided(2, at_layers=[1, 3], min_tokens=min_tokens)
-    model, batch = pyramidize(tiny_bert(), schedule, "pool"), tiny_batch(LENGTHS)
-    logits, trace = logits_of(model, batch), traced(model, batch)
-    for row, length in enumerate(LENGTHS):
-        assert [len(kept) for kept in kept_tokens(trace, row, length)[1:]] == list(schedule.lengths(length, LAYERS))
-        assert_close(logits_of(model, one_row(batch, row))[0], logits[row])
 
 
 @every_setting
@@ -536,8 +545,9 @@ def test_masks_that_a_pyramid_cannot_follow_are_refused_by_name():
     causal = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
     with pytest.raises(UnsupportedModelError, match="differs between queries or heads"):
         key_mask(causal)
-    with pytest.raises(UnsupportedModelError, match="adds a bias to some keys"):
-        key_mask(torch.tensor([[0.0, -1.5, 0.0]]))
+    for bias in (-1.5, 1.5):
+        with pytest.raises(UnsupportedModelError, match="adds a bias to some keys"):
+            key_mask(torch.tensor([[0.0, bias, 0.0]]))
     with pytest.raises(UnsupportedModelError, match=r"got \(1, 4, 4\); load the model with attn_implementation"):
         key_mask(torch.ones(1, 4, 4))
 

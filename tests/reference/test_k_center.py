@@ -149,7 +149,17 @@ def test_one_round_may_miss_what_many_rounds_find():
 
 @pytest.mark.parametrize(
     ("m", "k", "expected"),
-    [(1, 32, 1), (5, 32, 5), (0.1, 32, 4), (0.1, 30, 3), (0.4, 5, 2), (0.3, 10, 3), ("all", 32, 31), ("all", 1, 1)],
+    [
+        (1, 32, 1),
+        (5, 32, 5),
+        (0.1, 32, 4),
+        (0.1, 30, 3),
+        (0.4, 5, 2),
+        (0.3, 10, 3),
+        (0.07, 100, 7),
+        ("all", 32, 31),
+        ("all", 1, 1),
+    ],
 )
 def test_centres_in_a_step(m, k, expected):
     assert centers_in_a_step(m, k) == expected == step_size(m, k)
@@ -220,16 +230,15 @@ def test_one_round_has_no_such_bound():
 @pytest.mark.parametrize("seed", range(5))
 def test_duplicates_are_chosen_last(seed, metric):
     generator = torch.Generator().manual_seed(seed)
-    unique = 5 + torch.randn(6, 16, generator=generator)
-    copies = torch.randint(0, 6, (9,), generator=generator)
-    which = torch.cat([torch.arange(6), copies])
-    which = torch.cat([which[:1], which[1:][torch.randperm(14, generator=generator)]])  # CLS stays first
-    cover = k_center_greedy(unique[which][None], None, 15, metric=metric)
-    order = which[cover.indices[0]].tolist()
-    assert sorted(order[:6]) == list(range(6))
-    at_six = k_center_greedy(unique[which][None], None, 6, metric=metric)
-    assert at_six.radius.item() == 0
-    assert at_six.indices[0].tolist() == cover.indices[0, :6].tolist()
+    unique = 5 + torch.randn(4, 768, generator=generator)
+    which = torch.tensor([0, 1, 2, 3, 0, 1, 3])
+    which[1:] = which[1:][torch.randperm(6, generator=generator)]
+    tokens = unique[which][None]
+    everything = k_center_greedy(tokens, None, 7, metric=metric)
+    assert sorted(which[everything.indices[0, :4]].tolist()) == [0, 1, 2, 3]
+    at_four = k_center_greedy(tokens, None, 4, metric=metric)
+    assert at_four.radius.item() == 0
+    assert at_four.indices[0].tolist() == everything.indices[0, :4].tolist()
 
 
 @given(rows=whole_number_rows())

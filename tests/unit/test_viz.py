@@ -129,6 +129,11 @@ def test_a_long_text_lists_every_token_that_is_left(width, long):
     assert [word for word in re.split(r"[ ·]+", last) if word][-len(kept) :] == kept
 
 
+def test_lines_do_not_break_inside_a_word_that_fits(long):
+    for width in range(40, 121):
+        assert draw(long, width).split("layer 1")[0].count("lighthouse") == 11
+
+
 def test_the_console_gives_the_width_and_no_more_than_it_has_is_used(long):
     file = io.StringIO()
     Console(file=file, width=60).print(token_pyramid(long))

@@ -89,7 +89,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     )
     pyramid.config = encoder.config
     pyramid.replaced = (encoder,)
-    pyramid.train(encoder.training)
+    pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     base.encoder = pyramid
 
 
@@ -97,9 +97,9 @@ def remove_encoder(model: nn.Module) -> None:
     """Puts the encoder back that `fit_encoder` replaced."""
     base = base_model(model)
     assert isinstance(base.encoder, BertPyramidEncoder)
-    training = base.encoder.training
-    base.encoder = base.encoder.replaced[0]
-    base.encoder.train(training)
+    (encoder,) = base.encoder.replaced
+    encoder.training = base.encoder.training
+    base.encoder = encoder
 
 
 def pyramid_encoder(model: nn.Module) -> PyramidEncoder | None:
