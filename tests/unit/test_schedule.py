@@ -255,7 +255,10 @@ def test_unknown_rounding(make):
             "each custom length must be an integer of at least 1, got 2.5; CLS is always kept",
         ),
         (lambda: Schedule.custom([3, 4]), "custom lengths must not grow from layer to layer, got [3, 4]"),
-        (lambda: Schedule.custom([8, 4], n=7), "n must be an integer of at least 8, got 7"),
+        (
+            lambda: Schedule.custom([8, 4], n=7),
+            "n must be an integer of at least 8, got 7; lengths must not exceed the input's",
+        ),
         (
             lambda: Schedule.strided(1, [1]),
             "window must be an integer of at least 2, got 1; the paper pools windows of 2 to 6 tokens",

@@ -62,6 +62,12 @@ def payload(page):
 UNBREAKABLE = explain(["[CLS]", "x" * 300, "##" + "电" * 90, "y"], (0, 1, 2), (0, 2), homes={1: 2})
 
 
+@pytest.fixture(autouse=True)
+def _no_wishes_about_colour(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def small():
     tokens = ["[CLS]", "a", "charm", "##ing", "film", ".", "[SEP]"]
@@ -219,7 +225,6 @@ def test_the_last_line_puts_the_answer_beside_the_dense_one(changes, line):
 
 
 def test_colour_is_for_terminals_that_have_it(small, monkeypatch):
-    monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = {"force_terminal": True, "color_system": "standard"}
     assert "\x1b[1;35m[CLS]" in draw(small, **terminal)  # CLS in its own colour
     plain = draw(small)

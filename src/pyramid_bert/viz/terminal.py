@@ -124,7 +124,7 @@ def token_pyramid(explanation: Explanation, width: int | None = None) -> Rendera
         ...     dense_prediction="positive",
         ...     settings={"reduce": "merge"},
         ... )
-        >>> Console(width=64).print(token_pyramid(example))
+        >>> Console(width=64, color_system=None).print(token_pyramid(example))
                  left  radius
         input     5/5       –  [CLS] a fine film [SEP]
         layer 1   3/5    4.20  [CLS] · fine film   ·
