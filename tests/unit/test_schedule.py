@@ -349,6 +349,12 @@ def test_from_dict_with_a_field_too_few_names_it(kind, missing):
         Schedule.from_dict(given)
 
 
+def test_pooling_has_no_min_tokens():
+    data = {**Schedule.strided(2, [1]).to_dict(), "min_tokens": 5}
+    with raises_saying("pooling takes whole windows: min_tokens must be 1, got 5"):
+        Schedule.from_dict(data)
+
+
 def test_from_dict_checks_values():
     with raises_saying("keep_ratio must be in (0, 1], got 3; the paper uses 0.1-0.75"):
         Schedule.from_dict({"kind": "constant", "keep_ratio": 3})
