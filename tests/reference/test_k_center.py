@@ -11,11 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.select import get_selector, k_center_greedy, squared_distances
-from pyramid_bert.select.coreset import centers_in_a_step
+from pyramid_bert.select import compiled, get_selector, k_center_greedy, squared_distances
+from pyramid_bert.select.coreset import _one_at_a_time, centers_in_a_step
 
 STEPS = [1, 2, 0.1, 0.4, "all"]
 METRICS = ["euclidean", "cosine"]
+
+
+@pytest.fixture(scope="module", autouse=True, params=["torch", "compiled"])
+def loop(request):
+    """Holds the torch loop and the compiled one to the same references."""
+    if request.param == "compiled" and not compiled.can_run(torch.zeros(1, 1, 1)):
+        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr(compiled, "can_run", lambda distances: False)
+        yield
 
 
 # ---- the slow code ----
@@ -312,3 +323,22 @@ def test_a_k_that_cannot_be(k, message):
     hidden, mask, _ = random_rows(6)
     with pytest.raises(PyramidError, match=f"^{message}$"):
         k_center_greedy(hidden, mask, k)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_compiled_and_torch_loops_agree_to_the_last_tie(seed):
+    """On vectors with few distinct values there are ties everywhere."""
+    if not compiled.can_run(torch.zeros(1, 1, 1)):
+        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randint(-1, 2, (6, 40, 3), generator=generator).float()
+    counts = torch.randint(1, 30, (6,), generator=generator).tolist()
+    distances = squared_distances(hidden)
+    uncovered = distances[:, 0].clone()
+    uncovered[:, 35:] = -1.0
+    uncovered[:, 0] = -torch.inf
+    slow_index, slow_radius = _one_at_a_time(distances, uncovered.clone(), counts)
+    fast_index, fast_radius = compiled.one_at_a_time(distances, uncovered.clone(), counts)
+    assert torch.equal(fast_radius, slow_radius)
+    for row, count in enumerate(counts):
+        assert fast_index[row, :count].tolist() == slow_index[row, :count].tolist()

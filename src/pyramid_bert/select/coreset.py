@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PyramidError
+from . import compiled
 from .distance import Metric, squared_distances, to_radius
 from .registry import Counts, Selector, counts_per_row, register, top_by_score
 
@@ -68,10 +69,12 @@ def k_center_greedy(
     if mask is not None:
         uncovered.masked_fill_(~mask, -1.0)  # below every real token, above what is chosen
     uncovered[:, 0] = -torch.inf
-    if all(step == 1 for step in steps):
-        index, squared = _one_at_a_time(distances, uncovered, counts)
-    else:
+    if any(step > 1 for step in steps):
         index, squared = _in_batches(distances, uncovered, counts, steps)
+    elif compiled.can_run(distances):
+        index, squared = compiled.one_at_a_time(distances, uncovered, counts)
+    else:
+        index, squared = _one_at_a_time(distances, uncovered, counts)
     return Cover(index, to_radius(squared.clamp(min=0), metric))
 
 
