@@ -242,10 +242,11 @@ class PyramidEncoder(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
         reduction = Reduction.from_index(ranked, keep, mask)
-        if grouped:
+        merging = self.reduce == "merge"
+        if self._trace is not None or (self.weighted and not merging):
             reduction, squared = reduction.with_groups(knobs["distances"], mask)
             radius = to_radius(squared.amax(dim=1), self.metric)
-        if self.reduce == "merge":
+        if merging:
             reduction, _ = reduction.with_groups(knobs["distances"], mask, skip_cls=True)
             reduction = reduction.merged(_sizes(tokens))
         return reduction, radius

@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": "measure a trained classifier on a labelled file",
     "predict": "label texts or a file",
     "explain": "show which tokens of a text survive to which layer",
+    "bench": "measure speed over three honest baselines",
     "schedule": "show what a schedule keeps and what it costs",
 }
 

@@ -1,0 +1,244 @@
+"""One interleaved run of the dense model (padded, dynamic, length-sorted) and the pyramid, and what it did."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..adapters import pyramid_encoder
+from ..cost import Cost
+from ..errors import PyramidError
+from ..hub import pyramid_settings
+from ..schedule import Schedule
+from ..select import compiled
+from ..timing import Timing, time_interleaved
+from ..version import __version__
+from .memory import PeakMemory
+from .workload import Workload
+
+NAMES = {
+    "padded": "dense, padded to {n}",
+    "dynamic": "dense, dynamic padding",
+    "sorted": "dense, length-sorted",
+    "pyramid": "pyramid, length-sorted",
+}
+BASELINES = ("padded", "dynamic", "sorted")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way to run the workload.
+
+    Attributes:
+        name: What ran.
+        seconds: Median of the rounds.
+        token_layers: Tokens times layers that went through attention, pads included.
+        macs: Multiply-accumulates of the matrix products, pads included.
+        peak_bytes: Most bytes of tensors alive at once, weights and inputs not counted.
+        speedup_over: Baseline -> how many times faster this is, by the median of the ratios within each round.
+        ideal_over: Baseline -> the ratio of multiply-accumulates.
+    """
+
+    name: str
+    seconds: float
+    token_layers: int
+    macs: int
+    peak_bytes: int
+    speedup_over: dict[str, float]
+    ideal_over: dict[str, float]
+
+    def realised(self, baseline: str = "sorted") -> float:
+        """The share of the ideal speed-up over a baseline that was measured."""
+        return self.speedup_over[baseline] / self.ideal_over[baseline]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a benchmark measured, and on what."""
+
+    entries: dict[str, Entry]
+    selecting: float
+    batch_size: int
+    workload: dict[str, Any]
+    settings: dict[str, Any]
+    machine: dict[str, Any]
+    rounds: int
+    seconds: dict[str, list[float]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict; the pyramid's shares of the ideal are in it as well."""
+        data = asdict(self)
+        data["realised_over"] = {name: self.entries["pyramid"].realised(name) for name in BASELINES}
+        return data
+
+
+def measure(
+    dense: Any,
+    pyramid: Any,
+    workload: Workload,
+    *,
+    batch_size: int,
+    rounds: int = 5,
+    warmup: int = 1,
+    after_each: Callable[[], object] | None = None,
+) -> Ledger:
+    """Times the dense model three ways and the pyramid, in turn, on the same rows.
+
+    Args:
+        dense: The untouched transformers model.
+        pyramid: The same model as a pyramid.
+        workload: The rows.
+        batch_size: Rows a batch.
+        rounds: How many times each is timed.
+        warmup: Rounds before that do not count.
+        after_each: Called after each single run, for a progress bar.
+    """
+    settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
+    if settings is None or encoder is None or pyramid_encoder(dense) is not None:
+        raise PyramidError("measure takes a dense model and a pyramid, in this order")
+    plain, by_length = workload.as_they_come(batch_size), workload.by_length(batch_size)
+    plans: dict[str, tuple[Any, list[list[int]], int | None]] = {
+        "padded": (dense, plain, workload.padded_length),
+        "dynamic": (dense, plain, None),
+        "sorted": (dense, by_length, None),
+        "pyramid": (pyramid, by_length, None),
+    }
+    runs = {name: _forward(model, workload.tensors(rows, width)) for name, (model, rows, width) in plans.items()}
+    timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
+    work = {}
+    for name, (model, rows, width) in plans.items():
+        schedule = settings.schedule if model is pyramid else None
+        work[name] = _work(workload, rows, width, schedule, pyramid.config, encoder.cls_only, settings.placement)
+    entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
+    return Ledger(
+        entries=entries,
+        selecting=_share_selecting(encoder, runs["pyramid"]),
+        batch_size=batch_size,
+        workload={
+            "source": workload.source,
+            "rows": len(workload.items),
+            "mean_length": sum(workload.lengths) / len(workload.items),
+            "padded_length": workload.padded_length,
+        },
+        settings=settings.to_dict(),
+        machine=describe_machine(),
+        rounds=rounds,
+        seconds=timing.seconds,
+    )
+
+
+def describe_machine() -> dict[str, Any]:
+    """What a reader needs to know of the machine and the versions."""
+    name = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo") as file:
+            name = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), name)
+    return {
+        "cpu": name,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "transformers": metadata.version("transformers"),
+        "pyramid_bert": __version__,
+        "compiled_greedy": compiled.can_run(torch.zeros(1, 1, 1)),
+    }
+
+
+def _forward(model: Any, batches: list[dict[str, Tensor]]) -> Callable[[], None]:
+    def forward() -> None:
+        with torch.inference_mode():
+            for batch in batches:
+                model(**batch)
+
+    return forward
+
+
+def _work(
+    workload: Workload,
+    batches: list[list[int]],
+    width: int | None,
+    schedule: Schedule | None,
+    config: Any,
+    cls_only: bool,
+    placement: Any,
+) -> tuple[int, int]:
+    """(token-layers, multiply-accumulates), counting every slot that is computed, pads included."""
+    tokens = macs = 0
+    layers, lengths = config.num_hidden_layers, workload.lengths
+    for rows in batches:
+        n = width or max(lengths[i] for i in rows)
+        kept: Sequence[int] = (n,) * layers
+        if schedule is not None:  # a batch is as wide as its widest row, at every layer
+            kept = tuple(map(max, zip(*(schedule.lengths(lengths[i], layers) for i in rows), strict=True)))
+        cost = Cost.of(
+            kept,
+            n,
+            config.hidden_size,
+            config.intermediate_size,
+            placement=placement,
+            cls_only=cls_only and schedule is not None,
+        )
+        macs += len(rows) * cost.macs
+        tokens += len(rows) * sum([n, *kept[:-1]] if placement != "input" else kept)
+    return tokens, macs
+
+
+def _entry(
+    name: str,
+    timing: Timing,
+    work: dict[str, tuple[int, int]],
+    runs: dict[str, Callable[[], None]],
+    workload: Workload,
+) -> Entry:
+    with PeakMemory() as memory:
+        runs[name]()
+    tokens, macs = work[name]
+    return Entry(
+        name=NAMES[name].format(n=workload.padded_length),
+        seconds=timing.median(name),
+        token_layers=tokens,
+        macs=macs,
+        peak_bytes=memory.peak,
+        speedup_over={base: timing.speedup(name, over=base) for base in BASELINES},
+        ideal_over={base: work[base][1] / macs for base in BASELINES},
+    )
+
+
+def _share_selecting(encoder: Any, run: Callable[[], None]) -> float:
+    """The share of a run's time that goes into choosing tokens and moving them."""
+    shares = []
+    for _ in range(3):
+        with _timed(encoder, "_reduce") as spent:
+            start = time.perf_counter()
+            run()
+            shares.append(spent[0] / (time.perf_counter() - start))
+    return sorted(shares)[1]
+
+
+@contextmanager
+def _timed(owner: Any, method: str) -> Iterator[list[float]]:
+    """Adds up the seconds spent in a method of `owner` inside of the block."""
+    spent, original = [0.0], getattr(owner, method)
+
+    def timed(*args: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return original(*args)
+        finally:
+            spent[0] += time.perf_counter() - start
+
+    setattr(owner, method, timed)
+    try:
+        yield spent
+    finally:
+        delattr(owner, method)

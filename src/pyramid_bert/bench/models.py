@@ -1,0 +1,49 @@
+"""The two sides of a benchmark: a dense model, and the same weights as a pyramid."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from transformers import BertConfig, BertForSequenceClassification
+
+from ..classifier import default_schedule
+from ..hub import pyramid_settings, pyramidize, restore
+from ..loading import load_model, load_tokenizer
+from ..schedule import Schedule
+from ..training import quiet_transformers
+
+SIZES = {"base": (12, 768, 12), "small": (12, 384, 12), "mini": (6, 384, 12), "tiny": (2, 128, 2)}
+
+
+def model_pair(
+    path: str | None, size: str, schedule: Schedule | None, settings: dict[str, Any]
+) -> tuple[Any, Any, Any]:
+    """(dense model, pyramid, tokenizer or None).
+
+    Args:
+        path: A model to load; None makes a random one.
+        size: Of the random one: a key of `SIZES`, (layers, hidden size, heads).
+        schedule: Of the pyramid; None keeps a saved pyramid's own or takes the default.
+        settings: Further arguments of `pyramidize`.
+    """
+    tokenizer = None
+    with quiet_transformers():
+        if path is None:
+            model = random_bert(size)
+        else:
+            model, tokenizer = load_model(path)[0], load_tokenizer(path)
+    saved = pyramid_settings(model)
+    dense = restore(copy.deepcopy(model))
+    if saved is None or schedule is not None:
+        pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
+    return dense, model, tokenizer
+
+
+def random_bert(size: str) -> Any:
+    """A BERT classifier with random weights, in evaluation mode."""
+    layers, hidden, heads = SIZES[size]
+    config = BertConfig(
+        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
+    )
+    return BertForSequenceClassification._from_config(config, attn_implementation="sdpa").eval()
