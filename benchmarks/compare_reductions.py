@@ -50,7 +50,7 @@ def main(path: Path, seeds: tuple[int, ...] = (0, 1), rows: int = 6830) -> None:
                 continue
             classifier = PyramidClassifier.from_pretrained(demo_model(), schedule, max_length=64, **settings)
             classifier.fit(texts[:rows], labels[:rows], seed=seed, **TRAINING)
-            lengths = [len(item) for item in classifier._encode(test[0])]
+            lengths = [len(item) for item in classifier.encode(test[0])]
             record(run, classifier, _ideal(schedule, lengths))
             if schedule == "dense":  # the same weights as a pyramid, without fine-tuning
                 for s, r in ((s, r) for s in SCHEDULES for r in REDUCTIONS):

@@ -56,6 +56,15 @@ __all__ = [
 ]
 
 
+def _is_command_line() -> bool:
+    """Whether this process is `pyramid-bert` or `python -m pyramid_bert`."""
+    program = sys.argv[0] if sys.argv else ""
+    if program == "-m":  # stands there while Python looks for the package to run, ours or another that imports ours
+        words = sys.orig_argv
+        return words[words.index("-m") + 1 :][:1] == [__name__]
+    return Path(program).stem == "pyramid-bert"
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'pyramid_bert' has no attribute {name!r}")
@@ -66,6 +75,6 @@ def __getattr__(name: str) -> Any:
 
 # Importing `hub` makes saved pyramids known to transformers' Auto classes: `import pyramid_bert` has to be enough for
 # that. Only the command line does without, so that `pyramid-bert --help` need not wait for torch; its commands load
-# what they use. ("-m" stands there while `python -m pyramid_bert` looks for the package.)
-if Path(sys.argv[0]).stem not in ("pyramid-bert", "-m"):
+# what they use.
+if not _is_command_line():
     import_module(".hub", __name__)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Trainer
@@ -37,20 +38,22 @@ class SafeTrainer(Trainer):
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             raise UnsupportedModelError("checkpoints of sharded training are pickles; use plain data-parallel training")
         if self.args.should_save:
-            optimizer, scheduler = self._stateful()
-            tensors, rest = _split({"optimizer": optimizer.state_dict()})
-            rest["scheduler"] = scheduler.state_dict()
+            stateful: Any = self
+            tensors, rest = _split({"optimizer": stateful.optimizer.state_dict()})
+            rest["scheduler"] = stateful.lr_scheduler.state_dict()
             _write(Path(output_dir), "", tensors, rest)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            optimizer, scheduler = self._stateful()
+            stateful: Any = self
             tensors, rest = _read(Path(checkpoint), "")
-            scheduler.load_state_dict(rest.pop("scheduler"))
-            optimizer.load_state_dict(_join(tensors, rest)["optimizer"])
+            stateful.lr_scheduler.load_state_dict(rest.pop("scheduler"))
+            stateful.optimizer.load_state_dict(_join(tensors, rest)["optimizer"])
 
-    def _stateful(self) -> tuple[Any, Any]:
-        return self.optimizer, self.lr_scheduler
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if not (Path(resume_from_checkpoint) / "model.safetensors").is_file():
+            raise CheckpointError(f"{resume_from_checkpoint} has no model.safetensors; remove it to start over")
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _save_scaler(self, output_dir: str) -> None:
         scaler = getattr(self.accelerator, "scaler", None)
@@ -98,7 +101,9 @@ def last_complete_checkpoint(folder: Path) -> Path | None:
         number = re.fullmatch(r"checkpoint-(\d+)", path.name)
         try:
             json.loads((path / "trainer_state.json").read_text())
-        except (OSError, json.JSONDecodeError):
+            with safe_open(path / "model.safetensors", framework="pt"):
+                pass
+        except (OSError, ValueError, SafetensorError):
             continue
         if number:
             found.append((int(number[1]), path))

@@ -17,7 +17,7 @@ from .config import PyramidConfig
 from .data import Encoded, Text, collate, encode, sorted_batches
 from .errors import CheckpointError, DataError, PyramidError
 from .explanation import Explanation
-from .files import replacing_folder, write_text
+from .files import check_replaceable, replacing_folder, write_text
 from .hub import is_pyramid, pyramid_settings, pyramidize, restore
 from .labels import Labels
 from .loading import load_model, load_tokenizer
@@ -27,6 +27,8 @@ from .tracing import explain
 from .training import TrainSettings, finetune, quiet_transformers
 
 _RECORD = "classifier.json"
+# What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
+WRITTEN = ("config.json", _RECORD, "model*.safetensors*", "*token*.json", "vocab.txt", "checkpoints", ".*")
 
 
 class PyramidClassifier:
@@ -57,7 +59,7 @@ class PyramidClassifier:
         cls,
         path: str | Path,
         schedule: Schedule | Literal["dense"] | None = None,
-        selector: str = "coreset",
+        selector: str | None = None,
         *,
         max_length: int | None = None,
         attn_implementation: str | None = None,
@@ -69,20 +71,24 @@ class PyramidClassifier:
             path: The folder of the model, or its name on the hub.
             schedule: How many tokens each layer keeps. None keeps a saved pyramid's own, and takes
                 `default_schedule` for a dense model; "dense" drops nothing.
-            selector: Which tokens stay.
-            max_length: Cut texts to so many tokens.
+            selector: Which tokens stay; "coreset" unless a saved pyramid has another.
+            max_length: Cut texts to so many tokens; a saved classifier's own if None.
             attn_implementation: "sdpa" (default) or "eager".
             **settings: The further fields of `PyramidConfig`.
         """
         with quiet_transformers():
             model, new_head = load_model(path, attn_implementation=attn_implementation)
             tokenizer = load_tokenizer(path)
+        if selector is not None:
+            settings["selector"] = selector
         if schedule == "dense":
+            if settings:
+                raise PyramidError(f"a dense model has no {', '.join(settings)}; leave out schedule='dense'")
             restore(model)
-        elif schedule is not None or settings or not is_pyramid(model):
-            known = schedule or getattr(pyramid_settings(model), "schedule", None)
-            layers = model.config.num_hidden_layers
-            pyramidize(model, known or default_schedule(layers), selector, **settings)
+        else:
+            _shape(model, schedule, settings)
+        if max_length is None:
+            max_length = (_read_record(path) or {}).get("max_length")
         return cls(model, tokenizer, labels=None if new_head else _saved_labels(path, model), max_length=max_length)
 
     # ---- scikit-learn's verbs ----
@@ -111,7 +117,7 @@ class PyramidClassifier:
             raise PyramidError("give fit either settings or single fields of TrainSettings, not both")
         settings = settings or TrainSettings(**changes)
         found = Labels.of(labels, len(texts))
-        items = self._encode(texts)
+        items = self.encode(texts)
         if self.labels is None or not found.fits_into(self.labels):
             self._new_head(found, settings.seed)
         assert self.labels is not None
@@ -132,19 +138,19 @@ class PyramidClassifier:
     def predict(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
         """The predicted label of each text: (n,), or numbers for a regressor."""
         logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
-        return self._known_labels().decode(logits)
+        return self.known_labels().decode(logits)
 
     def predict_proba(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
         """The probability of each class for each text: (n, classes), columns in the order of `classes_`."""
-        if self._known_labels().classes is None:
+        if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
         logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
         return _softmax(logits)
 
     def predict_logits(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
         """The raw outputs of the model: (n, classes). Texts run sorted by length and come back in their own order."""
-        self._known_labels()
-        items = self._encode(texts)
+        self.known_labels()
+        items = self.encode(texts)
         out = np.zeros((len(items), self.model.config.num_labels), dtype=np.float32)
         batches = sorted_batches([len(item) for item in items], batch_size)
         for rows in _shown(batches, progress):
@@ -155,7 +161,7 @@ class PyramidClassifier:
         self, texts: Sequence[Text], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
     ) -> dict[str, float]:
         """Metrics by name: accuracy, f1 and matthews for classes; spearman, pearson and rmse for numbers."""
-        known = self._known_labels()
+        known = self.known_labels()
         known.targets(labels, texts=len(texts))  # refuses unknown labels before any work
         predicted = self.predict(texts, batch_size=batch_size, progress=progress)
         measure = regression_metrics if known.classes is None else classification_metrics
@@ -164,7 +170,7 @@ class PyramidClassifier:
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, in the order of the columns of `predict_proba`."""
-        classes = self._known_labels().classes
+        classes = self.known_labels().classes
         if classes is None:
             raise PyramidError("a regressor has no classes")
         return np.array(classes)
@@ -173,16 +179,15 @@ class PyramidClassifier:
 
     def explain(self, text: Text) -> Explanation:
         """Which tokens of a text survive to which layer, where the others go, and what comes out of it."""
-        (item,) = self._encode([text])
+        (item,) = self.encode([text])
         batch = collate([item], self.tokenizer.pad_token_id)
-        return explain(self.model, self.tokenizer, self._known_labels(), text, batch)
+        return explain(self.model, self.tokenizer, self.known_labels(), text, batch)
 
     def save(self, folder: str | Path) -> None:
         """Writes model, tokenizer and labels to a folder, from which `load` and the Auto classes read them."""
         target = Path(folder)
-        if target.is_dir() and any(target.iterdir()) and not (target / "config.json").exists() | _is_run(target):
-            raise PyramidError(f"{target} holds other files; choose an empty folder or one that holds a model")
-        known = self._known_labels()
+        check_replaceable(target, WRITTEN)
+        known = self.known_labels()
         with quiet_transformers(), replacing_folder(target) as scratch:
             self.model.save_pretrained(scratch)
             self.tokenizer.save_pretrained(scratch)
@@ -207,7 +212,8 @@ class PyramidClassifier:
         """The pyramid's settings; None for a dense model."""
         return pyramid_settings(self.model)
 
-    def _encode(self, texts: Sequence[Text]) -> list[Encoded]:
+    def encode(self, texts: Sequence[Text]) -> list[Encoded]:
+        """The texts as the model reads them, at their true lengths."""
         positions = self.model.config.max_position_embeddings
         return encode(self.tokenizer, texts, positions=positions, max_length=self.max_length)
 
@@ -217,7 +223,8 @@ class PyramidClassifier:
         batch = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
         return self.model(**batch).logits.float().cpu().numpy()
 
-    def _known_labels(self) -> Labels:
+    def known_labels(self) -> Labels:
+        """What the model predicts; raises when it has not learned anything yet."""
         if self.labels is None:
             raise PyramidError("this model has no trained classifier yet; call fit(texts, labels) first")
         return self.labels
@@ -241,7 +248,7 @@ class PyramidClassifier:
 
 
 def default_schedule(layers: int) -> Schedule:
-    """The schedule for users who name none: low layers whole, then down to a quarter of the tokens by two thirds up.
+    """The schedule for users who name none: the lowest third whole, then down to a quarter of the tokens half-way up.
 
     Example:
         >>> default_schedule(12).lengths(32, 12)
@@ -249,6 +256,16 @@ def default_schedule(layers: int) -> Schedule:
     """
     first, last = layers // 3, layers // 2
     return Schedule.exponential(0.25, max(last, 1), first_layer=max(first, 1), min_tokens=4)
+
+
+def _shape(model: Any, schedule: Schedule | None, settings: dict[str, Any]) -> None:
+    """Makes `model` a pyramid with these settings; what is not named stays as a saved pyramid has it."""
+    saved = pyramid_settings(model)
+    if saved is None:
+        pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
+    elif schedule is not None or settings:
+        changes = settings if schedule is None else {**settings, "schedule": schedule}
+        pyramidize(model, config=saved.replace(**changes))
 
 
 def _shown(batches: list[list[int]], progress: bool) -> Iterator[list[int]]:
@@ -262,11 +279,6 @@ def _shown(batches: list[list[int]], progress: bool) -> Iterator[list[int]]:
 def _softmax(logits: NDArray[Any]) -> NDArray[Any]:
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return shifted / shifted.sum(axis=1, keepdims=True)
-
-
-def _is_run(folder: Path) -> bool:
-    """Whether a folder holds the checkpoints of a training run, which a finished model may replace."""
-    return (folder / "checkpoints").is_dir()
 
 
 def _read_record(path: str | Path) -> dict[str, Any] | None:

@@ -72,8 +72,11 @@ class PyramidConfig:
         ):
             if value not in known:
                 raise UnknownNameError(name, value, known)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise PyramidError(f"seed must be an integer, got {self.seed!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**31:
+            raise PyramidError(f"seed must be an integer in 0-{2**31 - 1}, got {self.seed!r}")
+        for name in ("weighted", "cls_only"):
+            if not isinstance(getattr(self, name), bool):
+                raise PyramidError(f"{name} must be True or False, got {getattr(self, name)!r}")
         centers_in_a_step(self.centers_per_step, 2)
         self._check_combination()
 

@@ -58,6 +58,8 @@ class Cost:
                 model it is compared with does not.
         """
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
+        if hidden_size < 1 or inner < 1:
+            raise PyramidError(f"sizes must be at least 1, got hidden_size={hidden_size}, intermediate_size={inner}")
         attention, feed_forward = tokens_seen(lengths, n, placement)
         queries = list(attention)
         if cls_only:

@@ -133,7 +133,7 @@ def _as_pyramid(dense: PyramidClassifier) -> PyramidClassifier:
 
 def time_baselines(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: Sequence[str]) -> Timing:
     """Times the dense model padded, with dynamic padding and length-sorted, and the pyramid, in one interleaved run."""
-    items = dense._encode(list(texts))
+    items = dense.encode(list(texts))
     rows = list(range(len(items)))
     as_they_come = [rows[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
     by_length = sorted_batches([len(item) for item in items], BATCH_SIZE)

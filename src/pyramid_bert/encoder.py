@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,10 @@ from .select import get_selector, pool_groups, squared_distances, to_radius
 from .select.coreset import CentersPerStep
 from .select.distance import Metric
 from .trace import Trace
+
+# Which encoder is traced, or keeps everything, in this thread: state of a pass, not of a model that many may share.
+_TRACED: ContextVar[tuple[object, Trace | None]] = ContextVar("traced", default=(None, None))
+_KEEPING_ALL: ContextVar[object] = ContextVar("keeping_all", default=None)
 
 
 class Backbone(Protocol):
@@ -51,8 +56,8 @@ class Backbone(Protocol):
     def feed_forward(self, layer: nn.Module, hidden: Tensor) -> Tensor:
         """The rest of `layer`: its feed-forward network with Add & LayerNorm."""
 
-    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> None:
-        """Called with the input and output of each layer."""
+    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
+        """Called with the input and output of each layer; returns what goes on to the next."""
 
 
 @dataclasses.dataclass
@@ -100,29 +105,33 @@ class PyramidEncoder(nn.Module):
         self.metric: Metric = metric
         self.cls_only = cls_only
         self.seed = seed
-        self._trace: Trace | None = None
-        self._keeps_all = False
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
-        """Records the next forward pass; the last layer then reduces too, though only its CLS is read.
+        """Records the forward passes of this thread; the last layer then reduces too, though only its CLS is read.
 
-        The trace is complete after the pass. Not for use from several threads at once.
+        The trace holds the last pass, and is complete after it.
         """
-        self._trace = Trace()
+        trace = Trace()
+        before = _TRACED.set((self, trace))
         try:
-            yield self._trace
+            yield trace
         finally:
-            self._trace = None
+            _TRACED.reset(before)
+
+    @property
+    def _trace(self) -> Trace | None:
+        owner, trace = _TRACED.get()
+        return trace if owner is self else None
 
     @contextmanager
     def keeping_all(self) -> Iterator[None]:
-        """Drops nothing inside of the block: the dense model, with the same weights."""
-        self._keeps_all = True
+        """Drops nothing inside of the block, in this thread: the dense model, with the same weights."""
+        before = _KEEPING_ALL.set(self)
         try:
             yield
         finally:
-            self._keeps_all = False
+            _KEEPING_ALL.reset(before)
 
     def run(self, hidden: Tensor, mask: Tensor | None, *, all_tokens: bool = False) -> Tensor:
         """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes CLS alone.
@@ -157,11 +166,11 @@ class PyramidEncoder(nn.Module):
             tokens.hidden = self.backbone.feed_forward(layer, tokens.hidden)
             if shrinks and self.placement == "end":
                 self._reduce(tokens, number, keep, received, seed + number)
-            self.backbone.observe(layer, before, tokens.hidden)
+            tokens.hidden = self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
 
     def _start(self, hidden: Tensor, mask: Tensor | None) -> _Tokens:
-        """Real tokens pushed to the left and padding cut off: the only place that reads from the device."""
+        """Real tokens pushed to the left and padding cut off. Reads the true lengths from the device, once a pass."""
         rows, n, _ = hidden.shape
         counts = [n] * rows
         if mask is not None:
@@ -185,7 +194,7 @@ class PyramidEncoder(nn.Module):
     def _plan(self, counts: list[int]) -> list[tuple[int, ...]]:
         """The tokens to keep, by layer and row: one look at the true lengths serves all layers."""
         layers = len(self.layer)
-        if self._keeps_all:
+        if _KEEPING_ALL.get() is self:
             return [tuple(counts)] * layers
         return list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
 

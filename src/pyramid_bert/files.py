@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from .errors import PyramidError
@@ -30,21 +31,51 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
     """A scratch folder that becomes `target` when the block ends well, and is removed when it does not."""
+    target = target.resolve()
     check_writable(target)
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield scratch
+        scratch.chmod(0o755)
         if target.exists():
-            old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.old."))
-            os.replace(target, old / target.name)
-            os.replace(scratch, target)
-            shutil.rmtree(old)
+            _swap(scratch, target)
         else:
             os.replace(scratch, target)
-        target.chmod(0o755)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def _swap(scratch: Path, target: Path) -> None:
+    """Puts `scratch` in the place of `target`, or leaves `target` where it was."""
+    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.old."))
+    os.replace(target, aside / target.name)
+    try:
+        os.replace(scratch, target)
+    except BaseException:
+        os.replace(aside / target.name, target)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_replaceable(folder: Path, ours: Collection[str]) -> None:
+    """Raises if `folder` holds anything but files that we write, by the patterns `ours`: it would be lost."""
+    if not folder.is_dir():
+        return
+    names = sorted(path.name for path in folder.iterdir())
+    strangers = [name for name in names if not any(fnmatch(name, pattern) for pattern in ours)]
+    if strangers:
+        raise PyramidError(
+            f"{folder} holds other files, for example {strangers[0]}; choose an empty folder or one that holds a model"
+        )
+
+
+def check_writable_file(path: Path) -> None:
+    """Raises, before any work is done, unless a file can be written at `path`."""
+    if path.is_dir():
+        raise PyramidError(f"cannot write to {path}: it is a folder; name a file")
+    check_writable(path.parent)
 
 
 def check_writable(folder: Path) -> None:

@@ -7,6 +7,7 @@ plain `BertForSequenceClassification.from_pretrained` would look only at the wei
 
 from __future__ import annotations
 
+import copy
 from typing import Any, TypeVar
 
 from transformers import (
@@ -20,9 +21,9 @@ from transformers import (
     BertTokenizer,
 )
 
-from .adapters import adapter_for, fit_encoder, pyramid_encoder, remove_encoder
+from .adapters import adapter_for, base_model, fit_encoder, pyramid_encoder, remove_encoder
 from .config import PyramidConfig
-from .errors import CheckpointError, UnsupportedModelError
+from .errors import CheckpointError, PyramidError
 from .schedule import Schedule
 from .version import __version__
 
@@ -39,7 +40,6 @@ class PyramidBertConfig(BertConfig):
     pyramid: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.hidden_act = self.hidden_act.removesuffix(_GUARD)
         super().__post_init__(**kwargs)
         if self.architectures:
             self.architectures = [name.removeprefix("Pyramid") for name in self.architectures]
@@ -47,10 +47,16 @@ class PyramidBertConfig(BertConfig):
     def to_dict(self) -> dict[str, Any]:
         """As transformers writes it, guarded against being run as a dense model."""
         data = super().to_dict()
-        data["hidden_act"] = self.hidden_act + _GUARD
+        data["hidden_act"] = _plain_act(self) + _GUARD
         if self.architectures:
             data["architectures"] = ["Pyramid" + name.removeprefix("Pyramid") for name in self.architectures]
         return data
+
+
+def _plain_act(config: Any) -> str:
+    """The name of the activation, without the guard that a saved config carries."""
+    name: str = config.hidden_act
+    return name.removesuffix(_GUARD)
 
 
 class PyramidBertModel(BertModel):
@@ -59,6 +65,7 @@ class PyramidBertModel(BertModel):
     config_class = PyramidBertConfig
 
     def __init__(self, config: PyramidBertConfig, add_pooling_layer: bool = True) -> None:
+        config.hidden_act = _plain_act(config)
         super().__init__(config, add_pooling_layer)
         fit_encoder(self, saved_settings(config))
 
@@ -69,6 +76,7 @@ class PyramidBertForSequenceClassification(BertForSequenceClassification):
     config_class = PyramidBertConfig
 
     def __init__(self, config: PyramidBertConfig) -> None:
+        config.hidden_act = _plain_act(config)
         super().__init__(config)
         fit_encoder(self, saved_settings(config))
 
@@ -106,10 +114,10 @@ def pyramidize(
     """
     if config is None:
         if schedule is None:
-            raise UnsupportedModelError("pyramidize needs a schedule, for example Schedule.exponential(0.25, 3)")
+            raise PyramidError("pyramidize needs a schedule, for example Schedule.exponential(0.25, 3)")
         config = PyramidConfig(schedule=schedule, selector=selector, **settings)
-    elif schedule is not None or settings:
-        raise UnsupportedModelError("give pyramidize either a config or single settings, not both")
+    elif schedule is not None or settings or selector != "coreset":
+        raise PyramidError("give pyramidize either a config or single settings, not both")
     adapter_for(model)
     old = pyramid_settings(model)
     if old is not None:
@@ -120,6 +128,8 @@ def pyramidize(
         if old is not None:  # a refused change leaves the model as it was
             fit_encoder(model, old)
         raise
+    if old is None:
+        _own_config(model)
     model.config.__class__ = PyramidBertConfig
     model.config.pyramid = {**config.to_dict(), "library_version": __version__}
     return model
@@ -137,6 +147,14 @@ def restore(model: AnyModel) -> AnyModel:
     del model.config.pyramid
     model.__class__ = _DENSE_CLASSES.get(type(model), type(model))
     return model
+
+
+def _own_config(model: Any) -> None:
+    """Gives the model a config of its own: another model made from the same object must not change with it."""
+    shared, own = model.config, copy.deepcopy(model.config)
+    for module in [*model.modules(), *base_model(model).encoder.replaced]:
+        if getattr(module, "config", None) is shared:
+            module.config = own
 
 
 def is_pyramid(model: Any) -> bool:

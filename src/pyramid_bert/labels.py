@@ -34,14 +34,12 @@ class Labels:
         """The classes that occur in `labels`, sorted; regression when all of them are floats."""
         values = _plain(labels, texts)
         if all(isinstance(value, float) for value in values):
-            for row, value in enumerate(values):
-                if not math.isfinite(value):
-                    raise DataError(f"label {row} is {value}; a regression target must be a finite number")
+            _check_numbers(values)
             return cls(None)
         kinds = {type(value).__name__ for value in values}
         if len(kinds) > 1:
             raise DataError(f"labels must be all strings, all ints or all floats, got {', '.join(sorted(kinds))}")
-        if kinds - {"str", "int", "bool"}:
+        if kinds - {"str", "int"}:
             raise DataError(f"labels must be strings, ints or floats, got {kinds.pop()}")
         classes = tuple(sorted(set(values)))
         if len(classes) < 2:
@@ -58,9 +56,7 @@ class Labels:
         """The labels as class numbers, or as floats for regression."""
         values = _plain(labels, len(labels) if texts is None else texts)
         if self.classes is None:
-            for row, value in enumerate(values):
-                if isinstance(value, str):
-                    raise DataError(f"label {row} is {value!r}; this model predicts a number")
+            _check_numbers(values)
             return [float(value) for value in values]
         number = {name: i for i, name in enumerate(self.classes)}
         for row, value in enumerate(values):
@@ -77,8 +73,15 @@ class Labels:
         return decoded
 
 
+def _check_numbers(values: Sequence[Any]) -> None:
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise DataError(f"label {row} is {value!r}; a regression target must be a finite number")
+
+
 def _plain(labels: Sequence[Any], texts: int) -> list[Any]:
     """The labels as plain Python values, one for each of the texts."""
+    labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(labels) != texts:
         raise DataError(f"{len(labels)} labels for {texts} texts; give one label a text")
     if texts == 0:

@@ -15,8 +15,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
+from .checks import check_int, check_layer, check_ratio
 from .errors import PyramidError, UnknownNameError
 from .paper_table import PAPER_TABLE
 
@@ -46,7 +48,7 @@ class Schedule:
             raise PyramidError("Schedule is abstract; use Schedule.exponential(...) or another constructor")
         if self.rounding not in ("ceil", "floor"):
             raise UnknownNameError("rounding", self.rounding, ("ceil", "floor"))
-        _check_int("min_tokens", self.min_tokens, 1, "how many tokens short inputs keep at least")
+        check_int("min_tokens", self.min_tokens, 1, "how many tokens short inputs keep at least")
 
     # ---- constructors: the public way to make one ----
 
@@ -148,13 +150,13 @@ class Schedule:
 
     def lengths(self, n: int, layers: int) -> tuple[int, ...]:
         """The number of tokens kept at layers 1..`layers` of an input of `n` tokens, non-increasing, in [1, n]."""
-        _check_int("n", n, 1, "an input has at least its CLS token")
+        check_int("n", n, 1, "an input has at least its CLS token")
         self.check(layers)
         return _lengths(self, n, layers)
 
     def check(self, layers: int) -> None:
         """Raises unless this schedule fits a model of `layers` layers."""
-        _check_int("layers", layers, 1, "the number of encoder layers of the model")
+        check_int("layers", layers, 1, "the number of encoder layers of the model")
 
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
         """Lengths before `min_tokens` and monotonicity are applied; from `_shares` unless overridden."""
@@ -168,8 +170,7 @@ class Schedule:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_dict` makes an equal schedule."""
-        fields = {key: list(v) if isinstance(v, tuple) else v for key, v in dataclasses.asdict(self).items()}
-        return {"kind": self.kind, **fields}
+        return {"kind": self.kind, **{key: _as_json(value) for key, value in dataclasses.asdict(self).items()}}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Schedule:
@@ -191,8 +192,7 @@ class Schedule:
             raise PyramidError(f"a schedule of kind {kind!r} has no {', '.join(unknown)}; it has {sorted(known)}")
         if missing := sorted(needed - set(fields)):
             raise PyramidError(f"a schedule of kind {kind!r} needs {', '.join(missing)}; it is damaged")
-        schedule: Schedule = cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
-        return schedule
+        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +206,9 @@ class ExponentialSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_ratio(self.keep_ratio)
-        _check_int("last_layer", self.last_layer, 1, "layers are counted from 1")
-        _check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
+        check_ratio(self.keep_ratio)
+        check_int("last_layer", self.last_layer, 1, "layers are counted from 1")
+        check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
         if self.first_layer > self.last_layer:
             raise PyramidError(
                 f"first_layer must be at most last_layer={self.last_layer}, got {self.first_layer}; "
@@ -217,7 +217,7 @@ class ExponentialSchedule(Schedule):
 
     def check(self, layers: int) -> None:
         super().check(layers)
-        _check_layer("last_layer", self.last_layer, layers)
+        check_layer("last_layer", self.last_layer, layers)
 
     def _shares(self, layers: int) -> list[float]:
         steps = self.last_layer - self.first_layer + 1
@@ -235,12 +235,12 @@ class ConstantSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_ratio(self.keep_ratio)
-        _check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
+        check_ratio(self.keep_ratio)
+        check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
 
     def check(self, layers: int) -> None:
         super().check(layers)
-        _check_layer("first_layer", self.first_layer, layers)
+        check_layer("first_layer", self.first_layer, layers)
 
     def _shares(self, layers: int) -> list[float]:
         return [1.0 if j < self.first_layer else self.keep_ratio for j in range(1, layers + 1)]
@@ -256,7 +256,7 @@ class InputSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_ratio(self.keep_ratio)
+        check_ratio(self.keep_ratio)
 
     def _shares(self, layers: int) -> list[float]:
         return [self.keep_ratio] * layers
@@ -275,11 +275,11 @@ class CustomSchedule(Schedule):
         if not self.layer_lengths:
             raise PyramidError("a custom schedule needs one length a layer, got an empty list")
         for length in self.layer_lengths:
-            _check_int("each custom length", length, 1, "CLS is always kept")
+            check_int("each custom length", length, 1, "CLS is always kept")
         if list(self.layer_lengths) != sorted(self.layer_lengths, reverse=True):
             raise PyramidError(f"custom lengths must not grow from layer to layer, got {list(self.layer_lengths)}")
         if self.reference_length is not None:
-            _check_int("n", self.reference_length, self.layer_lengths[0], "lengths must not exceed the input's")
+            check_int("n", self.reference_length, self.layer_lengths[0], "lengths must not exceed the input's")
 
     def check(self, layers: int) -> None:
         super().check(layers)
@@ -308,7 +308,7 @@ class RandomSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_int("seed", self.seed, 0, "the same seed gives the same shares")
+        check_int("seed", self.seed, 0, "the same seed gives the same shares")
 
     def _shares(self, layers: int) -> list[float]:
         draw = random.Random(self.seed)
@@ -326,17 +326,17 @@ class StridedSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_int("window", self.window, 2, "the paper pools windows of 2 to 6 tokens")
+        check_int("window", self.window, 2, "the paper pools windows of 2 to 6 tokens")
         if self.min_tokens != 1:
             raise PyramidError(f"pooling takes whole windows: min_tokens must be 1, got {self.min_tokens}")
         if not self.at_layers or len(set(self.at_layers)) != len(self.at_layers):
             raise PyramidError(f"at_layers needs at least one layer and no layer twice, got {list(self.at_layers)}")
         for layer in self.at_layers:
-            _check_int("each of at_layers", layer, 1, "layers are counted from 1")
+            check_int("each of at_layers", layer, 1, "layers are counted from 1")
 
     def check(self, layers: int) -> None:
         super().check(layers)
-        _check_layer("at_layers", max(self.at_layers), layers)
+        check_layer("at_layers", max(self.at_layers), layers)
 
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
         lengths = []
@@ -370,23 +370,17 @@ def _lengths(schedule: Schedule, n: int, layers: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 
+def _as_json(value: Any) -> Any:
+    """A field as plain Python: lists for tuples, ints and floats for numpy's."""
+    if isinstance(value, tuple):
+        return [_as_json(part) for part in value]
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
+
+
 def _round(value: float, n: int, rounding: Rounding) -> int:
     nearest = round(value)
     if abs(value - nearest) <= 1e-9 * n:  # 90 * 0.7 is 62.999...: a float's error must not cost a token
         return nearest
     return math.ceil(value) if rounding == "ceil" else math.floor(value)
-
-
-def _check_ratio(value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise PyramidError(f"keep_ratio must be in (0, 1], got {value!r}; the paper uses 0.1-0.75")
-
-
-def _check_int(name: str, value: int, low: int, hint: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise PyramidError(f"{name} must be an integer of at least {low}, got {value!r}; {hint}")
-
-
-def _check_layer(name: str, value: int, layers: int) -> None:
-    if value > layers:
-        raise PyramidError(f"{name} must be in 1-{layers}, got {value}; the model has {layers} layers")

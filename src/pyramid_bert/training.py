@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from .checkpoints import SafeTrainer, last_complete_checkpoint
 from .data import Encoded, collate
-from .errors import CheckpointError, PyramidError
+from .errors import CheckpointError, MissingExtraError, PyramidError
 from .files import check_writable, write_text
 
 
@@ -50,10 +51,20 @@ class TrainSettings:
     checkpoints_per_epoch: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "epochs", "batch_size", "checkpoints_per_epoch"):
+        for name, kind, low, high in (
+            ("learning_rate", float, 1e-12, 1),
+            ("epochs", float, 1e-6, 10_000),
+            ("batch_size", int, 1, 1_000_000),
+            ("warmup_ratio", float, 0, 1),
+            ("weight_decay", float, 0, 1),
+            ("seed", int, 0, 2**32 - 1),
+            ("checkpoints_per_epoch", int, 1, 1_000_000),
+        ):
             value = getattr(self, name)
-            if not value > 0:
-                raise PyramidError(f"{name} must be positive, got {value}")
+            fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
+            if not fits or isinstance(value, bool) or not low <= value <= high:
+                what = "a whole number" if kind is int else "a number"
+                raise PyramidError(f"{name} must be {what} in {low:g}-{high:g}, got {value!r}")
 
 
 class EncodedDataset(Dataset[tuple[Encoded, float | int]]):
@@ -139,6 +150,8 @@ def finetune(
         progress: Show a progress bar on stderr.
         title: What the bar says.
     """
+    if find_spec("accelerate") is None:
+        raise MissingExtraError("accelerate", "train", "training")
     if output_dir is None:
         with tempfile.TemporaryDirectory() as scratch:  # the Trainer wants a folder, though nothing is saved
             trainer = _make_trainer(
@@ -186,12 +199,17 @@ def _make_trainer(
 
 
 def _run(trainer: PyramidTrainer, resume: Path | None, title: str | None) -> None:
-    if title is not None:
-        trainer.add_callback(RichProgress(title))
-    with quiet_transformers():
-        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    bar = None if title is None else RichProgress(title)
+    if bar is not None:
+        trainer.add_callback(bar)
     trained: Any = trainer.model
-    trained.eval()
+    try:
+        with quiet_transformers():
+            trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    finally:  # also when it is stopped: a model left in training mode would predict at random
+        trained.eval()
+        if bar is not None:
+            bar.close()
 
 
 class RichProgress(TrainerCallback):
@@ -219,8 +237,8 @@ class RichProgress(TrainerCallback):
         if self.bar is not None and "loss" in (logs or {}):
             self.bar.update(self.task, loss=f"loss {float(logs['loss']):.3f}")
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Closes the bar."""
+    def close(self) -> None:
+        """Takes the bar off the terminal's hands."""
         if self.bar is not None:
             self.bar.stop()
 
@@ -254,10 +272,11 @@ def _fingerprint(
     """What must be the same for a stopped run to go on: settings, data, and the model it began with."""
     data = hashlib.sha256()
     for item, target in zip(items, targets, strict=True):
-        data.update(f"{item.input_ids}{target}".encode())
+        data.update(f"{item.input_ids}{item.token_type_ids}{target}".encode())
     weights = hashlib.sha256()
     for name, value in model.state_dict().items():
-        weights.update(f"{name}{value.double().sum().item()}".encode())
+        weights.update(name.encode())
+        weights.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
     return {
         "settings": dataclasses.asdict(settings),
         "data": data.hexdigest(),
@@ -279,7 +298,7 @@ def _checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | N
         if changed:
             raise CheckpointError(
                 f"{folder} holds checkpoints of another run: {', '.join(changed)} differ. "
-                "Use another folder, or remove its checkpoints to start over"
+                "Go on from the model that the run began with, use another folder, or remove these checkpoints"
             )
     write_text(record, json.dumps(fingerprint, indent=1))
     return found

@@ -30,6 +30,10 @@ def untrained(tiny_model_dir):
         (["fine", "dull"], ["a", 1], "all strings, all ints or all floats, got int, str"),
         (["fine", "dull"], [1.0, float("nan")], "label 1 is nan"),
         ([("fine", "film"), "dull"], ["a", "b"], "text 1 should be a pair of texts"),
+        ([None, "dull"], ["a", "b"], "text 0 should be a text, got None"),
+        (["fine", float("nan")], ["a", "b"], "text 1 should be a text, got nan"),
+        ([b"fine", "dull"], ["a", "b"], "text 0 should be a text, got b'fine'"),
+        (["fine", "dull"], [True, False], "labels must be strings, ints or floats, got bool"),
         (["fine " * 200, "dull"], ["a", "b"], "text 0 has 202 tokens and the model reads at most 128.*max_length=128"),
     ],
 )

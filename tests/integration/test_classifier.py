@@ -1,5 +1,7 @@
 """PyramidClassifier: what a user does with it, from the first fit to a loaded model."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,52 @@ def test_save_refuses_a_folder_with_other_files(trained, tmp_path):
     with pytest.raises(PyramidError, match="holds other files"):
         trained.save(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_save_and_train_keep_what_they_did_not_write(trained, sentiment_files, learner_dir, tmp_path):
+    from pyramid_bert.cli import main
+
+    trained.save(tmp_path / "model")
+    (tmp_path / "model" / "notes.md").write_text("mine")
+    with pytest.raises(PyramidError, match=r"holds other files, for example notes\.md"):
+        trained.save(tmp_path / "model")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "thesis.txt").write_text("years of work")
+    train = ["train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv")]
+    assert main([*train, "--out", str(tmp_path / "project")]) == 1
+    assert [path.name for path in (tmp_path / "project").iterdir()] == ["thesis.txt"]
+
+
+def test_save_through_a_link_and_a_failed_swap(trained, tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    trained.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    before = (tmp_path / "real" / "config.json").read_text()
+    replace = os.replace
+
+    def fails_for_scratch(source, target):
+        if str(target) == str(tmp_path / "real") and "old" not in str(source):
+            raise OSError("no space")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fails_for_scratch)
+    with pytest.raises(OSError, match="no space"):
+        trained.save(tmp_path / "real")
+    monkeypatch.undo()
+    assert (tmp_path / "real" / "config.json").read_text() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_a_saved_pyramid_keeps_what_is_not_named(tiny_model_dir, tmp_path):
+    first = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE, "attention", weighted=True, max_length=16)
+    first.save(tmp_path / "m")
+    again = PyramidClassifier.from_pretrained(tmp_path / "m", cls_only=False)
+    assert again.settings == first.settings.replace(cls_only=False)
+    assert again.max_length == 16
+    assert PyramidClassifier.from_pretrained(tmp_path / "m", selector="first").settings.selector == "first"
+    with pytest.raises(PyramidError, match="a dense model has no metric"):
+        PyramidClassifier.from_pretrained(tmp_path / "m", "dense", metric="cosine")
 
 
 def test_integer_labels_come_back_as_integers(tiny_model_dir, sentiment, tmp_path):

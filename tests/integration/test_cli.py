@@ -108,6 +108,10 @@ def test_schedule_reads_a_models_sizes(capsys, learner_dir):
         (["predict", "somewhere"], 2, "give texts to label, or a file"),
         (["evaluate", "m", "--data", "none.csv"], 1, "no such file: none.csv"),
         (["train", "--model", "m", "--train", "none.csv", "--out", "o"], 1, "no such file"),
+        (["schedule", "--hidden-size", "0"], 2, "sizes must be at least 1"),
+        (["schedule", "--n", "0"], 2, "n must be an integer of at least 1, got 0"),
+        (["schedule", "--placement", "input"], 2, "--placement input goes with --schedule input_only"),
+        (["predict", "m", "text", "--out", "."], 1, "it is a folder; name a file"),
         (["schedule", "--model", "nowhere"], 1, "cannot read the sizes of a model"),
     ],
 )
@@ -117,6 +121,22 @@ def test_mistakes_get_a_message_and_no_traceback(capsys, arguments, code, messag
     assert message in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--epochs", "0"], "epochs must be a number"),
+        (["--seed", "-1"], "seed must be a whole number"),
+        (["--keep-ratio", "0.5", "--last-layer", "2", "--selector", "corset"], "did you mean 'coreset'"),
+        (["--dense", "--keep-ratio", "0.5", "--last-layer", "2"], "--dense keeps every token"),
+    ],
+)
+def test_train_refuses_wrong_options_before_it_loads_anything(capsys, sentiment_files, tmp_path, options, message):
+    train = ["train", "--model", "nowhere/at/all", "--train", str(sentiment_files / "train.csv")]
+    assert main([*train, "--out", str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_wrong_call_exits_with_2(capsys):

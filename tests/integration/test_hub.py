@@ -10,6 +10,7 @@ from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BertForSequenceClassification,
     DataCollatorWithPadding,
     Trainer,
     TrainingArguments,
@@ -52,7 +53,8 @@ def test_saved_config_records_schedule_selector_and_version(saved):
     assert Schedule.from_dict(config.pyramid["schedule"]) == SCHEDULE
     assert config.pyramid["selector"] == "coreset"
     assert config.pyramid["library_version"]
-    assert config.hidden_act == "gelu"
+    with pytest.raises(KeyError, match="pyramid-bert"):  # nor does the config make a dense model
+        BertForSequenceClassification(config)
 
 
 def test_saved_folder_holds_no_pickle(saved):
@@ -143,3 +145,67 @@ def test_other_heads_and_families_are_refused_by_name():
     with pytest.raises(UnsupportedModelError, match=r"no adapter for model family 'distilbert'.*have one: bert"):
         pyramidize(other, Schedule.constant(0.5))
     assert ADAPTERS[0].model_types[0] == "bert"
+
+
+def test_models_made_from_one_config_do_not_change_together(tiny_bert, tmp_path):
+    from transformers import BertConfig
+
+    tiny = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    one, other = BertForSequenceClassification(tiny), BertForSequenceClassification(tiny)
+    pyramidize(one, Schedule.constant(0.5))
+    assert other.config.model_type == "bert"
+    assert not hasattr(other.config, "pyramid")
+
+
+def test_restore_takes_any_model():
+    from transformers import DistilBertConfig, DistilBertModel
+
+    other = DistilBertModel(DistilBertConfig(dim=8, n_layers=1, n_heads=2, hidden_dim=8))
+    assert restore(other) is other
+    assert not is_pyramid(other)
+
+
+def test_forward_hooks_may_change_a_layers_output(tiny_bert, tiny_batch, logits_of):
+    model, batch = pyramidize(tiny_bert(), SCHEDULE), tiny_batch([9, 12])
+    before = logits_of(model, batch)
+    handle = model.bert.encoder.layer[1].register_forward_hook(lambda module, given, output: output * 0)
+    assert not torch.equal(logits_of(model, batch), before)
+    handle.remove()
+    assert torch.equal(logits_of(model, batch), before)
+
+
+def test_importing_from_another_package_run_with_m_registers_too(saved, tmp_path):
+    package = tmp_path / "app"
+    package.mkdir()
+    (package / "__init__.py").write_text("import pyramid_bert")
+    code = "import sys; from transformers import AutoConfig; AutoConfig.from_pretrained(sys.argv[1])"
+    (package / "__main__.py").write_text(code)
+    done = subprocess.run([sys.executable, "-m", "app", str(saved[0])], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_flex_attention_is_refused_by_name(tiny_bert):
+    model = tiny_bert()
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(UnsupportedModelError, match=r"'flex_attention' is not supported.*eager, sdpa"):
+        pyramidize(model, SCHEDULE)
+
+
+def test_threads_do_not_disturb_each_other(tiny_bert, tiny_batch, logits_of):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from pyramid_bert.adapters import pyramid_encoder
+
+    model, batch = pyramidize(tiny_bert(), SCHEDULE), tiny_batch([9, 12])
+    expected, encoder = logits_of(model, batch), pyramid_encoder(model)
+
+    def trace(_):
+        with encoder.tracing() as record:
+            logits_of(model, batch)
+        return len(record.layers)
+
+    with ThreadPoolExecutor(4) as pool:
+        traces = [pool.submit(trace, i) for i in range(20)]
+        plain = [pool.submit(logits_of, model, batch) for _ in range(20)]
+        assert {future.result() for future in traces} == {2}
+        assert all(torch.allclose(future.result(), expected, atol=1e-6) for future in plain)

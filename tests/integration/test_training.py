@@ -11,8 +11,8 @@ from transformers import TrainerCallback
 
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.checkpoints import last_complete_checkpoint
-from pyramid_bert.errors import CheckpointError
-from pyramid_bert.training import LengthSampler, PyramidTrainer
+from pyramid_bert.errors import CheckpointError, PyramidError
+from pyramid_bert.training import LengthSampler, PyramidTrainer, TrainSettings
 
 SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
 FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}
@@ -81,6 +81,47 @@ def test_a_killed_command_goes_on_where_it_was(tiny_model_dir, tmp_path, sentime
     subprocess.run(command(tmp_path / "killed"), check=True, capture_output=True)
     assert same(weights_in(tmp_path / "killed"), weights_in(tmp_path / "whole"))
     assert not checkpoints.exists()
+
+
+def test_a_stopped_fit_leaves_a_model_that_predicts(tiny_model_dir, sentiment, monkeypatch):
+    train = PyramidTrainer.train
+
+    def interrupted(self, **kwargs):
+        self.add_callback(StopAt(2))
+        return train(self, **kwargs)
+
+    monkeypatch.setattr(PyramidTrainer, "train", interrupted)
+    clf = fresh(tiny_model_dir)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(*sentiment(64), **FAST)
+    assert not any(module.training for module in clf.model.modules())
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"half"), lambda path: path.unlink()])
+def test_a_checkpoint_with_damaged_weights_is_passed_over(tiny_model_dir, tmp_path, sentiment, damage):
+    data = sentiment(64)
+    whole = fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
+    newest = last_complete_checkpoint(tmp_path)
+    damage(newest / "model.safetensors")
+    assert last_complete_checkpoint(tmp_path) not in (None, newest)
+    again = fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
+    assert same(weights(again), weights(whole))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", float("inf")),
+        ("epochs", "3"),
+        ("batch_size", 2.5),
+        ("batch_size", 0),
+        ("seed", -1),
+        ("warmup_ratio", 2),
+    ],
+)
+def test_settings_are_checked(name, value):
+    with pytest.raises(PyramidError, match=f"{name} must be a .*got {value!r}"):
+        TrainSettings(**{name: value})
 
 
 def test_the_seed_alone_decides(tiny_model_dir, sentiment):

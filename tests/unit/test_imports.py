@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
 LAYERS = [
     {"errors", "version"},
-    {"paper_table", "files", "labels"},
+    {"paper_table", "files", "labels", "checks"},
     {"schedule", "cost"},
     {"select", "reduction"},
     {"trace", "encoder", "models"},

@@ -102,10 +102,13 @@ def remove_encoder(model: nn.Module) -> None:
     base.encoder = encoder
 
 
-def pyramid_encoder(model: nn.Module) -> PyramidEncoder | None:
+def pyramid_encoder(model: Any) -> PyramidEncoder | None:
     """The pyramid encoder inside `model`, or None when it has none."""
-    encoder = getattr(base_model(model), "encoder", None)
-    return encoder if isinstance(encoder, PyramidEncoder) else None
+    for adapter in ADAPTERS:
+        encoder = getattr(getattr(model, adapter.base, model), "encoder", None)
+        if isinstance(encoder, PyramidEncoder):
+            return encoder
+    return None
 
 
 __all__ = ["ADAPTERS", "Adapter", "adapter_for", "base_model", "fit_encoder", "pyramid_encoder", "remove_encoder"]

@@ -2,7 +2,8 @@
 
 What differs from `BertEncoder`: layers are run in two halves with a reduction between them, the last layer may compute
 CLS alone, and the mask is taken apart once and rebuilt for the tokens that are left. Layers, parameters and state-dict
-keys are the same objects.
+keys are the same objects. Forward hooks on a layer and on its self-attention fire as before; hooks on the
+`BertAttention` between them, and pre-hooks of both, do not, since neither is called as a whole.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class BertBackbone:
         """See `encoder.Backbone.feed_forward`."""
         return _checkpointed(layer, layer.feed_forward_chunk, hidden)
 
-    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> None:
+    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
         """Fires the layer's forward hooks, by which transformers collects `output_hidden_states`."""
-        _fire_hooks(layer, before, after)
+        changed: Tensor = _fire_hooks(layer, before, after)
+        return changed
 
 
 class BertPyramidEncoder(PyramidEncoder):
@@ -77,6 +79,16 @@ def check_bert(encoder: Any) -> None:
         raise UnsupportedModelError(f"expected a BertEncoder, found {type(encoder).__name__}")
     if encoder.config.is_decoder:
         raise UnsupportedModelError("this BERT is a decoder (is_decoder=True); a pyramid needs bidirectional attention")
+    check_implementation(encoder.config)
+
+
+def check_implementation(config: Any) -> None:
+    """Raises unless the attention implementation is one that takes an additive mask of any shape."""
+    if config._attn_implementation not in (*ATTENTION_IMPLEMENTATIONS, None):
+        raise UnsupportedModelError(
+            f"attention implementation {config._attn_implementation!r} is not supported; load the model with "
+            f"attn_implementation one of {', '.join(ATTENTION_IMPLEMENTATIONS)}"
+        )
 
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
@@ -122,11 +134,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     attention = layer.attention.self
     implementation = attention.config._attn_implementation
-    if implementation not in ATTENTION_IMPLEMENTATIONS:
-        raise UnsupportedModelError(
-            f"attention implementation {implementation!r} is not supported; load the model with attn_implementation "
-            f"one of {', '.join(ATTENTION_IMPLEMENTATIONS)}"
-        )
+    check_implementation(attention.config)  # it may have been changed since
     asking = hidden[:, :queries]  # (B, Q, D)
     query, key, value = (
         project(x).unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)  # (B, H, Q or N, D/H)
@@ -139,7 +147,7 @@ def _attend(
     dropout = attention.dropout.p if attention.training else 0.0
     context, weights = run(attention, query, key, value, bias, dropout=dropout, scaling=attention.scaling)
     context = context.flatten(2)  # (B, Q, D)
-    _fire_hooks(attention, hidden, (context, weights))
+    context, weights = _fire_hooks(attention, hidden, (context, weights))
     received = received_attention(query, key, bias, voters, attention.scaling) if want_received else None
     return layer.attention.output(context, asking), received
 
@@ -155,9 +163,10 @@ def _checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
     return run(*args)
 
 
-def _fire_hooks(module: nn.Module, given: Tensor, output: Any) -> None:
+def _fire_hooks(module: nn.Module, given: Tensor, output: Any) -> Any:
+    """`output`, as the forward hooks of a module leave it whose parts were run one by one."""
     for key, hook in module._forward_hooks.items():
-        if key in module._forward_hooks_with_kwargs:
-            hook(module, (given,), {}, output)
-        else:
-            hook(module, (given,), output)
+        with_kwargs = key in module._forward_hooks_with_kwargs
+        result = hook(module, (given,), {}, output) if with_kwargs else hook(module, (given,), output)
+        output = output if result is None else result
+    return output

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pyramid-bert: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
-        print("pyramid-bert: stopped; what was finished is kept", file=sys.stderr)
+        print("pyramid-bert: stopped", file=sys.stderr)
         return 130
     return 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..files import check_writable, write_text
+from ..files import check_writable_file, write_text
 from .options import add_json_option, messages, print_json
 
 EPILOG = """examples:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Explains, prints and writes."""
     if args.html:
-        check_writable(Path(args.html).parent)
+        check_writable_file(Path(args.html))
 
     from ..classifier import PyramidClassifier
     from ..viz import explanation_html, token_pyramid

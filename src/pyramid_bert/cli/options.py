@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -53,12 +55,20 @@ def schedule_from(args: argparse.Namespace) -> Schedule | None:
         return None
     kind = args.schedule or ("custom" if "lengths" in given else "exponential")
     try:
-        schedule: Schedule = getattr(Schedule, kind)(**given)
+        with usage_errors():
+            schedule: Schedule = getattr(Schedule, kind)(**given)
     except TypeError as error:  # an option that this kind does not take, or one that it lacks
         raise UsageError(f"schedule {kind!r}: {_as_options(str(error))}") from error
+    return schedule
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """What is refused inside of the block is a mistake in the call: exit code 2."""
+    try:
+        yield
     except PyramidError as error:
         raise UsageError(str(error)) from error
-    return schedule
 
 
 def _as_options(message: str) -> str:
@@ -112,7 +122,7 @@ def _centers(text: str) -> int | float | str:
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Which columns of a file hold what."""
-    group = parser.add_argument_group("columns of CSV, TSV, JSONL or Parquet files (.gz too)")
+    group = parser.add_argument_group("columns of CSV, TSV and JSONL files (.gz too) or Parquet files")
     group.add_argument("--text-column", default="text", metavar="NAME", help="the text (default: text)")
     group.add_argument("--text-pair-column", metavar="NAME", help="the second text of a pair")
     group.add_argument("--label-column", default="label", metavar="NAME", help="the label (default: label)")

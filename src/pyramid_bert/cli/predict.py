@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..files import check_writable, write_text
+from ..files import check_writable_file, write_text
 from .options import add_data_options, add_json_option, messages, read_data
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("give texts to label, or a file with --data; not both, not neither")
     texts: list[Text] = list(args.text) if args.text else read_data(args.data, args, labels=False).texts
     if args.out:
-        check_writable(Path(args.out).parent)
+        check_writable_file(Path(args.out))
 
     from ..classifier import PyramidClassifier
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _rows(classifier: PyramidClassifier, texts: list[Text], batch_size: int) -> Iterator[dict[str, Any]]:
-    labels = classifier._known_labels()
+    labels = classifier.known_labels()
     if labels.classes is None:
         for text, value in zip(texts, classifier.predict(texts, batch_size=batch_size, progress=True), strict=True):
             yield {"text": text, "prediction": float(value)}

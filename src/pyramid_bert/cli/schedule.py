@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..cost import PLACEMENTS, Cost, Placement, space_reduction
-from ..errors import CheckpointError
+from ..errors import CheckpointError, UsageError
 from ..schedule import PAPER_TABLE, Schedule
-from .options import add_json_option, add_schedule_options, numbers, print_json, schedule_from
+from .options import add_json_option, add_schedule_options, numbers, print_json, schedule_from, usage_errors
 
 EPILOG = """examples:
   pyramid-bert schedule --keep-ratio 0.25 --last-layer 3
@@ -48,7 +48,10 @@ def run(args: argparse.Namespace) -> None:
         rows = [_row(Schedule.exponential(p, i, rounding="floor"), 128, args) for i, p, _ in PAPER_TABLE]
     else:
         schedule = schedule_from(args) or Schedule.exponential(0.25, 3)
-        rows = [_row(schedule, n, args) for n in numbers("--n", args.n)]
+        if (args.placement == "input") != schedule.selects_at_input and args.placement is not None:
+            raise UsageError("--placement input goes with --schedule input_only, and no other with it")
+        with usage_errors():
+            rows = [_row(schedule, n, args) for n in numbers("--n", args.n)]
     if args.json:
         print_json(rows)
     else:
@@ -61,7 +64,7 @@ def _take_sizes(args: argparse.Namespace) -> None:
         config = json.loads(path.read_text(encoding="utf-8"))
         args.layers, args.hidden_size = config["num_hidden_layers"], config["hidden_size"]
         args.intermediate_size = config["intermediate_size"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"cannot read the sizes of a model from {path}: {error!r}") from error
 
 

@@ -21,6 +21,7 @@ from .options import (
     pyramid_settings_from,
     read_data,
     schedule_from,
+    usage_errors,
 )
 
 EPILOG = """examples:
@@ -62,25 +63,31 @@ def run(args: argparse.Namespace) -> None:
     train = read_data(args.train, args)
     dev = read_data(args.dev, args) if args.dev else None
 
-    from ..classifier import PyramidClassifier
-    from ..files import check_writable
+    from ..classifier import WRITTEN, PyramidClassifier
+    from ..config import PyramidConfig
+    from ..files import check_replaceable, check_writable
     from ..labels import Labels
     from ..training import TrainSettings
 
     check_writable(out)
+    check_replaceable(out, WRITTEN)
+    with usage_errors():
+        settings = TrainSettings(
+            epochs=args.epochs, learning_rate=args.learning_rate, batch_size=args.batch_size, seed=args.seed
+        )
+        pyramid: dict[str, Any] = {} if args.dense else pyramid_settings_from(args)
+        if schedule is not None:
+            PyramidConfig(schedule=schedule, **pyramid)
     known = Labels.of(train.labels, len(train.texts))
     if dev is not None:
         known.targets(dev.labels)
-    settings: dict[str, Any] = {} if args.dense else pyramid_settings_from(args)
     classifier = PyramidClassifier.from_pretrained(
-        args.model, "dense" if args.dense else schedule, max_length=args.max_length, **settings
+        args.model, "dense" if args.dense else schedule, max_length=args.max_length, **pyramid
     )
     classifier.fit(
         train.texts,
         train.labels,
-        settings=TrainSettings(
-            epochs=args.epochs, learning_rate=args.learning_rate, batch_size=args.batch_size, seed=args.seed
-        ),
+        settings=settings,
         output_dir=out / "checkpoints",
     )
     classifier.save(out)

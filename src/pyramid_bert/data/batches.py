@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ class Encoded:
         return len(self.input_ids)
 
 
-def encode(tokenizer: Any, texts: Sequence[Text], *, positions: int, max_length: int | None = None) -> list[Encoded]:
+def encode(tokenizer: Any, texts: Iterable[Text], *, positions: int, max_length: int | None = None) -> list[Encoded]:
     """The texts as token ids, at their true lengths.
 
     Args:
@@ -34,7 +34,7 @@ def encode(tokenizer: Any, texts: Sequence[Text], *, positions: int, max_length:
         max_length: Cut longer texts to this many tokens. Without it a text that is too long is an error: cutting is
             for the user to decide.
     """
-    check_texts(texts)
+    texts = check_texts(texts)
     if max_length is not None and not 2 <= max_length <= positions:
         raise DataError(f"max_length must be in 2-{positions}, got {max_length}; the model reads {positions} tokens")
     first = [text if isinstance(text, str) else text[0] for text in texts]
@@ -58,21 +58,22 @@ def encode(tokenizer: Any, texts: Sequence[Text], *, positions: int, max_length:
     return encoded
 
 
-def check_texts(texts: Sequence[Text]) -> None:
-    """Raises unless `texts` is a list of non-empty texts, or of pairs of them."""
+def check_texts(texts: Iterable[Text]) -> list[Text]:
+    """The texts as a list; raises unless they are non-empty texts, or pairs of them."""
     if isinstance(texts, str):
         raise DataError("expected a list of texts, got one text; put it into a list: [text]")
-    if not len(texts):
+    checked = list(texts)
+    if not checked:
         raise DataError("no texts given; at least one is needed")
-    pairs = not isinstance(texts[0], str)
-    for number, text in enumerate(texts):
-        parts = (text,) if isinstance(text, str) else text
-        ok = len(parts) == (2 if pairs else 1) and all(isinstance(part, str) for part in parts)
-        if not ok:
-            wanted = "a pair of texts" if pairs else "a text"
-            raise DataError(f"text {number} should be {wanted} like the first one, got {text!r}")
+    pairs = isinstance(checked[0], tuple | list)
+    for number, text in enumerate(checked):
+        parts = text if isinstance(text, tuple | list) else (text,)
+        if len(parts) != (2 if pairs else 1) or not all(isinstance(part, str) for part in parts):
+            wanted = "a pair of texts, like the first one" if pairs else "a text"
+            raise DataError(f"text {number} should be {wanted}, got {text!r}")
         if not all(part.strip() for part in parts):
             raise DataError(f"text {number} is empty; remove it or fill it in")
+    return checked
 
 
 def sorted_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:

@@ -90,7 +90,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _open(path: Path, zipped: bool) -> IO[str]:
     if zipped:
-        return io.TextIOWrapper(gzip.open(path), encoding="utf-8", newline="")
+        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
     return path.open(encoding="utf-8-sig", newline="")
 
 

@@ -60,6 +60,12 @@ def k_center_greedy(
         >>> cover.indices.tolist(), cover.radius.tolist()
         ([[0, 3]], [1.0])
     """
+    if hidden.dim() != 3 or not len(hidden):
+        raise PyramidError(f"hidden must be (B, N, D) with at least one row, got shape {tuple(hidden.shape)}")
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != hidden.shape[:2]):
+        raise PyramidError(
+            f"mask must be bool of shape {tuple(hidden.shape[:2])}, got {mask.dtype} of shape {tuple(mask.shape)}"
+        )
     rows, n, _ = hidden.shape
     counts = counts_per_row(k, rows, n)
     steps = [centers_in_a_step(centers_per_step, count) for count in counts]

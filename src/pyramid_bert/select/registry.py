@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -79,7 +80,9 @@ def selector_names() -> tuple[str, ...]:
 
 def counts_per_row(k: Counts, rows: int, n: int) -> list[int]:
     """`k` as one int a row, each clipped to the `n` tokens there are."""
-    counts = [k] * rows if isinstance(k, int) else list(k)
+    if not isinstance(k, Integral | Sequence):
+        raise PyramidError(f"k must be an int or one int a row, got {k!r}")
+    counts = [int(k)] * rows if isinstance(k, Integral) else list(k)
     if len(counts) != rows:
         raise PyramidError(f"k must be an int or one int for each of the {rows} rows, got {len(counts)} ints")
     if min(counts) < 1:
