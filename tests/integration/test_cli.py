@@ -56,7 +56,7 @@ def test_train_evaluate_predict_explain(capsys, model, sentiment_files, tmp_path
     assert output(capsys, "predict", model, "--data", sentiment_files / "dev.csv", "--out", out) == ""
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 64
-    assert set(rows[0]) == {"text", "prediction", "probability"}
+    assert set(rows[0]) == {"text", "label", "prediction", "probability"}
 
     page = tmp_path / "page.html"
     shown = output(capsys, "explain", model, "the film is a brilliant story", "--html", page)
@@ -111,7 +111,7 @@ def test_schedule_reads_a_models_sizes(capsys, learner_dir):
         (["schedule", "--hidden-size", "0"], 2, "sizes must be at least 1"),
         (["schedule", "--n", "0"], 2, "n must be an integer of at least 1, got 0"),
         (["schedule", "--placement", "input"], 2, "--placement input goes with --schedule input_only"),
-        (["predict", "m", "text", "--out", "."], 1, "it is a folder; name a file"),
+        (["explain", "m", "text", "--html", "."], 1, "it is a folder; name a file"),
         (["schedule", "--model", "nowhere"], 1, "cannot read the sizes of a model"),
     ],
 )

@@ -53,10 +53,9 @@ def read_table(
     path = Path(path)
     texts: list[Text] = []
     labels: list[Any] = []
-    for number, row in _rows(path):
+    for number, row in iterate_rows(path):
         where = f"{path}, row {number}"
-        first = _text(row, text_column, where)
-        texts.append(first if pair_column is None else (first, _text(row, pair_column, where)))
+        texts.append(text_in(row, text_column, pair_column, where))
         if label_column is not None:
             label = _cell(row, label_column, where)
             if label is None or label == "":
@@ -67,21 +66,27 @@ def read_table(
     return Table(texts, _typed(labels))
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(row number from 1, row) for each row of a file of any format."""
-    if not path.is_file():
-        raise DataError(f"no such file: {path}")
+def format_of(path: Path) -> tuple[str, bool]:
+    """The format of a file by its name, as one of `FORMATS`, and whether it is gzipped."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     zipped = suffixes[-1:] == [".gz"]
-    suffix = (suffixes[:-1] if zipped else suffixes)[-1:] or [""]
-    if suffix[0] not in FORMATS or (zipped and suffix[0] == ".parquet"):
+    suffix = ((suffixes[:-1] if zipped else suffixes)[-1:] or [""])[0]
+    if suffix not in FORMATS or (zipped and suffix == ".parquet"):
         raise DataError(f"cannot tell the format of {path}; name it {', '.join(FORMATS)}, with .gz after it if gzipped")
-    if suffix[0] == ".parquet":
+    return suffix, zipped
+
+
+def iterate_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(row number from 1, row) for each row of a file of any format, one at a time."""
+    if not path.is_file():
+        raise DataError(f"no such file: {path}")
+    suffix, zipped = format_of(path)
+    if suffix == ".parquet":
         yield from _parquet_rows(path)
         return
     try:
         with _open(path, zipped) as file:
-            yield from (_json_rows(file, path) if suffix[0] == ".jsonl" else _separated_rows(file, suffix[0]))
+            yield from (_json_rows(file, path) if suffix == ".jsonl" else _separated_rows(file, suffix))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}; fetch it again") from error
     except UnicodeDecodeError as error:
@@ -129,6 +134,12 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 yield number, row
     except pyarrow.lib.ArrowInvalid as error:
         raise DataError(f"{path} is not a Parquet file: {error}") from error
+
+
+def text_in(row: Mapping[str, Any], text_column: str, pair_column: str | None, where: str) -> Text:
+    """The text of a row, or its pair of texts; `where` names the row in errors."""
+    first = _text(row, text_column, where)
+    return first if pair_column is None else (first, _text(row, pair_column, where))
 
 
 def _cell(row: Mapping[str, Any], column: str, where: str) -> Any:
