@@ -32,10 +32,10 @@ def squared_distances(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
         gram = x @ x.transpose(1, 2)  # (B, N, N)
         square = gram.diagonal(dim1=1, dim2=2)  # (B, N)
         norms = square[:, :, None] + square[:, None, :]
-        distances = norms - 2 * gram
+        distances = torch.sub(norms, gram, alpha=2)
         # What rounding leaves between equal vectors is not a distance: equal tokens must tie exactly.
-        distances[distances <= 16 * torch.finfo(x.dtype).eps * norms] = 0
-        return distances
+        noise = norms.mul_(16 * torch.finfo(x.dtype).eps)
+        return distances.masked_fill_(distances <= noise, 0)
 
 
 def to_radius(squared: Tensor, metric: Metric) -> Tensor:
