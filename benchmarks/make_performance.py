@@ -29,7 +29,7 @@ sdpa. The ideal is the ratio of multiply-accumulates, with the last layer counte
 """
 
 NOT_YET = """
-Not there yet: at batch 1 about two thirds of the ideal is realised (how much of the rest is the time to read the weights
+Not there yet: at batch 1 about two thirds of the ideal is realised (how much of the rest is time to read the weights
 is still to be measured); choosing and moving tokens takes more than 2 % of the time where many layers drop (9, 0.5).
 """
 
