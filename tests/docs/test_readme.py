@@ -59,3 +59,8 @@ def test_the_public_names_are_documented():
     text = (ROOT / "README.md").read_text() + (ROOT / "docs" / "api.md").read_text()
     missing = [name for name in pyramid_bert.__all__ if not name.startswith("_") and f"`{name}" not in text]
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_placeholder_is_left(page):
+    assert not re.findall(r"^[A-Z][A-Z_]{5,}$", page.read_text(encoding="utf-8"), flags=re.M)
