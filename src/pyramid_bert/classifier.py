@@ -86,7 +86,7 @@ class PyramidClassifier:
                 raise PyramidError(f"a dense model has no {', '.join(settings)}; leave out schedule='dense'")
             restore(model)
         else:
-            _shape(model, schedule, settings)
+            apply_settings(model, schedule, settings)
         if max_length is None:
             max_length = (_read_record(path) or {}).get("max_length")
         return cls(model, tokenizer, labels=None if new_head else _saved_labels(path, model), max_length=max_length)
@@ -145,7 +145,7 @@ class PyramidClassifier:
         if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
         logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
-        return _softmax(logits)
+        return torch.from_numpy(logits).softmax(dim=1).numpy()
 
     def predict_logits(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
         """The raw outputs of the model: (n, classes). Texts run sorted by length and come back in their own order."""
@@ -248,7 +248,7 @@ class PyramidClassifier:
 
 
 def default_schedule(layers: int) -> Schedule:
-    """The schedule for users who name none: the lowest third whole, then down to a quarter of the tokens half-way up.
+    """The schedule for users who name none: the lowest layers whole, then down to a quarter of the tokens half-way up.
 
     Example:
         >>> default_schedule(12).lengths(32, 12)
@@ -258,7 +258,7 @@ def default_schedule(layers: int) -> Schedule:
     return Schedule.exponential(0.25, max(last, 1), first_layer=max(first, 1), min_tokens=4)
 
 
-def _shape(model: Any, schedule: Schedule | None, settings: dict[str, Any]) -> None:
+def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, Any]) -> None:
     """Makes `model` a pyramid with these settings; what is not named stays as a saved pyramid has it."""
     saved = pyramid_settings(model)
     if saved is None:
@@ -274,11 +274,6 @@ def _shown(batches: list[list[int]], progress: bool) -> Iterator[list[int]]:
         return
     console = Console(stderr=True)
     yield from track(batches, description="predicting", console=console)
-
-
-def _softmax(logits: NDArray[Any]) -> NDArray[Any]:
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
 
 
 def _read_record(path: str | Path) -> dict[str, Any] | None:
@@ -309,4 +304,4 @@ def _saved_labels(path: str | Path, model: Any) -> Labels:
     return labels
 
 
-__all__ = ["PyramidClassifier", "default_schedule"]
+__all__ = ["PyramidClassifier", "apply_settings", "default_schedule"]

@@ -7,7 +7,6 @@ import csv
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,12 +17,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from .bench import Ledger, Workload, measure
 from .classifier import PyramidClassifier
-from .data import Encoded, collate, sorted_batches
 from .errors import DataError, PyramidError
 from .hub import pyramidize
 from .schedule import Schedule
-from .timing import Timing, time_interleaved
 from .training import TrainSettings
 from .viz import token_pyramid
 
@@ -113,11 +111,11 @@ def run_demo(*, rows: int | None = None, save: str | None = None, seed: int = 0,
         trained["pyramid"].save(save)
     test = texts[-TEST_ROWS:], labels[-TEST_ROWS:]
     accuracy = {name: classifier.evaluate(*test)["accuracy"] for name, classifier in trained.items()}
-    timing = time_baselines(trained["dense"], trained["pyramid"], test[0][:TIMED_ROWS])
+    ledger = _measure(trained["dense"], trained["pyramid"], test[0][:TIMED_ROWS])
     if as_json:
-        print(json.dumps(_summary(trained, accuracy, timing, used), indent=1))
+        print(json.dumps(_summary(trained, accuracy, ledger, used), indent=1))
         return
-    console.print(_table(trained, accuracy, timing))
+    console.print(_table(trained, accuracy, ledger))
     console.print(token_pyramid(trained["pyramid"].explain(SENTENCE)))
     if save:
         console.print(f'\ntry: pyramid-bert explain {save} "your own sentence" --html pyramid.html')
@@ -131,39 +129,25 @@ def _as_pyramid(dense: PyramidClassifier) -> PyramidClassifier:
     return PyramidClassifier(model, dense.tokenizer, labels=dense.labels, max_length=dense.max_length)
 
 
-def time_baselines(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: Sequence[str]) -> Timing:
-    """Times the dense model padded, with dynamic padding and length-sorted, and the pyramid, in one interleaved run."""
-    items = dense.encode(list(texts))
-    rows = list(range(len(items)))
-    as_they_come = [rows[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
-    by_length = sorted_batches([len(item) for item in items], BATCH_SIZE)
-    runs: dict[str, Callable[[], None]] = {
-        "padded": _run(dense, items, as_they_come, PADDED_LENGTH),
-        "dynamic": _run(dense, items, as_they_come),
-        "sorted": _run(dense, items, by_length),
-        "pyramid": _run(pyramid, items, by_length),
-    }
+def _measure(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: list[str]) -> Ledger:
+    """The speed ledger of the two, with a progress bar."""
+    items = dense.encode(texts)
+    workload = Workload(items, PADDED_LENGTH, "Rotten Tomatoes", dense.tokenizer.pad_token_id)
     rounds, warmup = 5, 1
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("timing, in turn", total=len(runs) * (rounds + warmup))
-        return time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=lambda: bar.advance(task))
+        task = bar.add_task("timing, in turn", total=4 * (rounds + warmup))
+        return measure(
+            dense.model,
+            pyramid.model,
+            workload,
+            batch_size=BATCH_SIZE,
+            rounds=rounds,
+            warmup=warmup,
+            after_each=lambda: bar.advance(task),
+        )
 
 
-def _run(
-    classifier: PyramidClassifier, items: Sequence[Encoded], batches: list[list[int]], length: int | None = None
-) -> Callable[[], None]:
-    pad = classifier.tokenizer.pad_token_id
-    ready = [collate([items[i] for i in rows], pad, length) for rows in batches]
-
-    def forward() -> None:
-        with torch.inference_mode():
-            for batch in ready:
-                classifier.model(**batch)
-
-    return forward
-
-
-def _table(trained: dict[str, PyramidClassifier], accuracy: dict[str, float], timing: Timing) -> Table:
+def _table(trained: dict[str, PyramidClassifier], accuracy: dict[str, float], ledger: Ledger) -> Table:
     table = Table(
         title="accuracy and speed",
         caption=f"Speed-ups are over the dense model, padded to {PADDED_LENGTH} tokens (what papers count), to the "
@@ -175,19 +159,18 @@ def _table(trained: dict[str, PyramidClassifier], accuracy: dict[str, float], ti
     for name in trained:
         table.add_column(name, justify="right")
     sizes = {name: sum(p.numel() for p in classifier.model.parameters()) for name, classifier in trained.items()}
-    runs = {"dense": "sorted"}
     table.add_row("accuracy", *(f"{accuracy[name]:.1%}" for name in trained))
-    for base, words in (("padded", f"padded to {PADDED_LENGTH}"), ("dynamic", "dynamic padding")):
-        table.add_row(f"speed-up over {words}", *(_speed(timing, runs.get(name, "pyramid"), base) for name in trained))
-    fast = (_speed(timing, runs.get(name, "pyramid"), "sorted") for name in trained)
-    table.add_row("speed-up over length-sorted", *fast, style="bold")
+    entries = [ledger.entries["sorted" if name == "dense" else "pyramid"] for name in trained]
+    for base, words in (
+        ("padded", f"padded to {PADDED_LENGTH}"),
+        ("dynamic", "dynamic padding"),
+        ("sorted", "length-sorted"),
+    ):
+        speed = (f"{entry.speedup_over[base]:.2f}x" for entry in entries)
+        table.add_row(f"speed-up over {words}", *speed, style="bold" if base == "sorted" else None)
     table.add_row("parameters", *(f"{sizes[name]:,}" for name in trained))
     table.add_row("kept of 32 tokens", *(_kept(classifier) for classifier in trained.values()))
     return table
-
-
-def _speed(timing: Timing, run: str, base: str) -> str:
-    return f"{timing.speedup(run, over=base):.2f}x"
 
 
 def _kept(classifier: PyramidClassifier) -> str:
@@ -197,21 +180,20 @@ def _kept(classifier: PyramidClassifier) -> str:
 
 
 def _summary(
-    trained: dict[str, PyramidClassifier], accuracy: dict[str, float], timing: Timing, rows: int
+    trained: dict[str, PyramidClassifier], accuracy: dict[str, float], ledger: Ledger, rows: int
 ) -> dict[str, Any]:
-    settings = trained["pyramid"].settings
+    settings, speedup = trained["pyramid"].settings, ledger.entries["pyramid"].speedup_over
     return {
         "training_rows": rows,
         "test_rows": TEST_ROWS,
         "accuracy": accuracy,
-        "median_seconds": {name: timing.median(name) for name in timing.seconds},
+        "median_seconds": {name: entry.seconds for name, entry in ledger.entries.items()},
         "pyramid_speedup_over": {
-            "dense_padded": timing.speedup("pyramid", over="padded"),
-            "dense_dynamic": timing.speedup("pyramid", over="dynamic"),
-            "dense_length_sorted": timing.speedup("pyramid", over="sorted"),
+            "dense_padded": speedup["padded"],
+            "dense_dynamic": speedup["dynamic"],
+            "dense_length_sorted": speedup["sorted"],
         },
         "parameters": {name: sum(p.numel() for p in c.model.parameters()) for name, c in trained.items()},
         "pyramid": settings.to_dict() if settings else None,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
+        "machine": ledger.machine,
     }

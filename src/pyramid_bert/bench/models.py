@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers import BertConfig, BertForSequenceClassification
 
-from ..classifier import default_schedule
-from ..hub import pyramid_settings, pyramidize, restore
+from ..classifier import apply_settings
+from ..hub import restore
 from ..loading import load_model, load_tokenizer
 from ..schedule import Schedule
 from ..training import quiet_transformers
@@ -25,7 +25,7 @@ def model_pair(
         path: A model to load; None makes a random one.
         size: Of the random one: a key of `SIZES`, (layers, hidden size, heads).
         schedule: Of the pyramid; None keeps a saved pyramid's own or takes the default.
-        settings: Further arguments of `pyramidize`.
+        settings: Further fields of `PyramidConfig`.
     """
     tokenizer = None
     with quiet_transformers():
@@ -33,10 +33,8 @@ def model_pair(
             model = random_bert(size)
         else:
             model, tokenizer = load_model(path)[0], load_tokenizer(path)
-    saved = pyramid_settings(model)
     dense = restore(copy.deepcopy(model))
-    if saved is None or schedule is not None:
-        pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
+    apply_settings(model, schedule, settings)
     return dense, model, tokenizer
 
 

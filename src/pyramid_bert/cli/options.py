@@ -90,25 +90,25 @@ def numbers(option: str, text: str) -> list[int]:
 def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     """How tokens are chosen and what becomes of the others."""
     group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
-    group.add_argument("--selector", default="coreset", help="coreset, attention, first, random, pool or input-first")
+    group.add_argument("--selector", help="coreset (default), attention, first, random, pool or input-first")
     group.add_argument("--reduce", choices=("drop", "merge"), help="drop the others (the paper) or merge them")
     group.add_argument("--weighted", action="store_true", help="with drop: weigh tokens by how many they stand for")
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
-    group.add_argument("--centers-per-step", default="1", metavar="M", help="an int, a share like 0.1, or all")
-    group.add_argument("--metric", choices=("euclidean", "cosine"), default="euclidean")
+    group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
+    group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
 
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of `pyramidize`, but for the schedule. Left out where the default is meant."""
-    settings: dict[str, Any] = {"selector": args.selector, "metric": args.metric}
-    settings["centers_per_step"] = _centers(args.centers_per_step)
-    if args.reduce is not None:
-        settings["reduce"] = args.reduce
-    if args.placement is not None:
-        settings["placement"] = args.placement
-    if args.weighted:
-        settings["weighted"] = True
-    return settings
+    """The keyword arguments of `pyramidize` that were given, but for the schedule: a saved pyramid keeps its others."""
+    given = {
+        "selector": args.selector,
+        "reduce": args.reduce,
+        "placement": args.placement,
+        "metric": args.metric,
+        "centers_per_step": None if args.centers_per_step is None else _centers(args.centers_per_step),
+        "weighted": args.weighted or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _centers(text: str) -> int | float | str:
