@@ -19,7 +19,7 @@ from .cost import Placement
 from .errors import PyramidError
 from .reduction import Reduction
 from .schedule import Schedule, StridedSchedule
-from .select import get_selector, pool_groups, squared_distances, to_radius
+from .select import Geometry, get_selector, pool_groups, to_radius
 from .select.coreset import CentersPerStep
 from .select.distance import Metric
 from .trace import Trace
@@ -243,8 +243,8 @@ class PyramidEncoder(nn.Module):
         grouped = self.weighted or self._trace is not None
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
-        if grouped or ("distances" in self.selector.knobs and not one_round):
-            knobs["distances"] = squared_distances(hidden, self.metric)
+        if grouped or ("geometry" in self.selector.knobs and not one_round):
+            knobs["geometry"] = Geometry.of(hidden, self.metric)
         knobs["received"] = received
         wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
         # A generator for each layer: which layers reduce depends on the other rows, what they draw must not.
@@ -253,10 +253,10 @@ class PyramidEncoder(nn.Module):
         reduction = Reduction.from_index(ranked, keep, mask)
         merging = self.reduce == "merge"
         if self._trace is not None or (self.weighted and not merging):
-            reduction, squared = reduction.with_groups(knobs["distances"], mask)
+            reduction, squared = reduction.with_groups(knobs["geometry"], mask)
             radius = to_radius(squared.amax(dim=1), self.metric)
         if merging:
-            reduction, _ = reduction.with_groups(knobs["distances"], mask, skip_cls=True)
+            reduction, _ = reduction.with_groups(knobs["geometry"], mask, skip_cls=True)
             reduction = reduction.merged(_sizes(tokens))
         return reduction, radius
 

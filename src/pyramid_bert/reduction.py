@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .select.distance import nearest_kept
+from .select.distance import Geometry
+from .select.nearest import nearest_kept
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,17 @@ class Reduction:
         return cls(index=None, group=group, mask=total[:, :, 0] > 0, mixing=mixing / total.clamp(min=1e-12))
 
     def with_groups(
-        self, distances: Tensor, mask: Tensor | None, *, skip_cls: bool = False
+        self, geometry: Geometry, mask: Tensor | None, *, skip_cls: bool = False
     ) -> tuple[Reduction, Tensor]:
         """This reduction with every real token sent to its nearest kept one, and the squared distances (B, N) there.
 
         Args:
-            distances: (B, N, N) squared distances between the input's tokens.
+            geometry: Of the input's tokens.
             mask: (B, N) bool: the input's real tokens.
             skip_cls: Send nothing but CLS itself to CLS; where CLS alone is kept, the others go nowhere.
         """
         assert self.index is not None
-        slot, squared = nearest_kept(distances, self.index, self.mask, skip_cls=skip_cls)
+        slot, squared = nearest_kept(geometry, self.index, self.mask, skip_cls=skip_cls)
         gone = torch.zeros_like(slot, dtype=torch.bool) if mask is None else ~mask
         if skip_cls:  # whoever could reach only CLS
             position = torch.arange(slot.shape[1], device=slot.device)
@@ -102,7 +103,13 @@ class Reduction:
             out = self.mixing.to(x.dtype) @ (x[:, :, None] if flat else x)
             return out[:, :, 0] if flat else out
         assert self.index is not None
-        return x.gather(1, self.index if flat else self.index[:, :, None].expand(-1, -1, x.shape[2]))
+        if flat:
+            return x.gather(1, self.index)
+        # Whole rows of one long matrix: a gather would look up every number by itself.
+        rows, n, _ = x.shape
+        start = torch.arange(rows, device=x.device)[:, None] * n  # (B, 1)
+        picked = x.reshape(rows * n, -1).index_select(0, (self.index + start).flatten())
+        return picked.view(rows, -1, x.shape[2])
 
     def sizes(self, size: Tensor, slots: int) -> Tensor:
         """How many input tokens stand behind each slot (B, K), given how many stood behind each token: (B, N)."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.select import compiled, get_selector, k_center_greedy, squared_distances
+from pyramid_bert.select import Geometry, compiled, get_selector, k_center_greedy, nearest_kept
 from pyramid_bert.select.coreset import _one_at_a_time, centers_in_a_step
 
 STEPS = [1, 2, 0.1, 0.4, "all"]
@@ -21,11 +21,11 @@ METRICS = ["euclidean", "cosine"]
 @pytest.fixture(scope="module", autouse=True, params=["torch", "compiled"])
 def loop(request):
     """Holds the torch loop and the compiled one to the same references."""
-    if request.param == "compiled" and not compiled.can_run(torch.zeros(1, 1, 1)):
+    if request.param == "compiled" and not compiled.available():
         pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
-            patch.setattr(compiled, "can_run", lambda distances: False)
+            patch.setattr(compiled, "can_run", lambda geometry: False)
         yield
 
 
@@ -278,15 +278,15 @@ def test_pads_are_never_covered_and_never_centres_before_real_tokens(m):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("m", STEPS)
-def test_given_distances_change_nothing(m, metric):
+def test_a_given_geometry_changes_nothing_and_is_not_changed(m, metric):
     hidden, mask, counts = random_rows(3)
     plain = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
-    given_distances = squared_distances(hidden, metric)
-    before = given_distances.clone()
-    reused = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric, distances=given_distances)
+    geometry = Geometry.of(hidden, metric)
+    before = [gram.clone() for gram in geometry.grams]
+    reused = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric, geometry=geometry)
     assert torch.equal(plain.indices, reused.indices)
     assert torch.equal(plain.radius, reused.radius)
-    assert torch.equal(given_distances, before)
+    assert all(map(torch.equal, geometry.grams, before))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -328,17 +328,46 @@ def test_a_k_that_cannot_be(k, message):
 @pytest.mark.parametrize("seed", range(5))
 def test_compiled_and_torch_loops_agree_to_the_last_tie(seed):
     """On vectors with few distinct values there are ties everywhere."""
-    if not compiled.can_run(torch.zeros(1, 1, 1)):
+    if not compiled.available():
         pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randint(-1, 2, (6, 40, 3), generator=generator).float()
     counts = torch.randint(1, 30, (6,), generator=generator).tolist()
-    distances = squared_distances(hidden)
-    uncovered = distances[:, 0].clone()
+    geometry = Geometry.of(hidden)
+    uncovered = geometry.to_cls
     uncovered[:, 35:] = -1.0
     uncovered[:, 0] = -torch.inf
-    slow_index, slow_radius = _one_at_a_time(distances, uncovered.clone(), counts)
-    fast_index, fast_radius = compiled.one_at_a_time(distances, uncovered.clone(), counts)
+    slow_index, slow_radius = _one_at_a_time(geometry.distances, uncovered.clone(), counts)
+    fast_index, fast_radius = compiled.one_at_a_time(geometry, uncovered.clone(), counts)
     assert torch.equal(fast_radius, slow_radius)
     for row, count in enumerate(counts):
         assert fast_index[row, :count].tolist() == slow_index[row, :count].tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("skip_cls", [False, True])
+def test_compiled_and_torch_agree_on_the_nearest_kept(seed, skip_cls, monkeypatch):
+    """With ties everywhere, empty slots, and a row that keeps CLS alone."""
+    if not compiled.available():
+        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
+    generator = torch.Generator().manual_seed(seed)
+    geometry = Geometry.of(torch.randint(-1, 2, (10, 40, 3), generator=generator).float())
+    counts = [1, *torch.randint(2, 12, (9,), generator=generator).tolist()]
+    index, kept = torch.zeros(10, max(counts), dtype=torch.long), torch.zeros(10, max(counts), dtype=torch.bool)
+    for row, count in enumerate(counts):
+        others = 1 + torch.randperm(39, generator=generator)[: count - 1]
+        index[row, 1:count] = others.sort().values
+        kept[row, :count] = True
+    fast_slot, fast_squared = compiled.nearest_kept(geometry, index, kept, skip_cls=skip_cls)
+    monkeypatch.setattr(compiled, "can_run", lambda geometry: False)
+    slot, squared = nearest_kept(geometry, index, kept, skip_cls=skip_cls)
+    assert torch.equal(fast_slot, slot)
+    assert torch.equal(fast_squared, squared)
+
+
+@pytest.mark.parametrize("n", [255, 256, 300, 513])
+def test_distances_of_long_rows_are_those_of_the_textbook(n):
+    """Gram matrices of long rows are put together from parts."""
+    hidden = torch.randn(9, n, 4, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    expected = torch.cdist(hidden, hidden, compute_mode="donot_use_mm_for_euclid_dist").square()
+    torch.testing.assert_close(Geometry.of(hidden).distances, expected, rtol=1e-9, atol=1e-9)

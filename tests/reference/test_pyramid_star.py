@@ -12,7 +12,7 @@ import torch
 from pyramid_bert import Schedule, pyramidize
 from pyramid_bert.adapters import pyramid_encoder
 from pyramid_bert.reduction import Reduction
-from pyramid_bert.select import k_center_greedy, squared_distances
+from pyramid_bert.select import Geometry, k_center_greedy
 
 LAYERS = 4
 SCHEDULE = Schedule.exponential(0.3, 3)
@@ -179,7 +179,7 @@ def merged(seed, size=None):
     mask = torch.arange(10) < torch.tensor(lengths)[:, None]
     ranked = k_center_greedy(hidden, mask, keep).indices
     reduction = Reduction.from_index(ranked, keep, mask)
-    reduction, _ = reduction.with_groups(squared_distances(hidden), mask, skip_cls=True)
+    reduction, _ = reduction.with_groups(Geometry.of(hidden), mask, skip_cls=True)
     return hidden, mask, reduction.merged(mask.float() if size is None else size)
 
 

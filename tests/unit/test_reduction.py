@@ -6,7 +6,7 @@ import torch
 
 from pyramid_bert.errors import UnknownNameError
 from pyramid_bert.reduction import Reduction
-from pyramid_bert.select import nearest_kept, squared_distances, to_radius
+from pyramid_bert.select import Geometry, nearest_kept, squared_distances, to_radius
 
 X = torch.tensor([[10.0, 11.0, 12.0, 13.0, 14.0], [20.0, 21.0, 22.0, 23.0, 24.0]])  # (B, N)
 FIVE = torch.ones(2, 5, dtype=torch.bool)
@@ -15,7 +15,7 @@ FIVE = torch.ones(2, 5, dtype=torch.bool)
 def on_a_line(*points):
     """(1, N, 1) tokens at these places, and their squared distances."""
     tokens = torch.tensor([[[float(point)] for point in points]])
-    return tokens, squared_distances(tokens)
+    return tokens, Geometry.of(tokens)
 
 
 # ---- from_index ----
@@ -157,7 +157,7 @@ def test_with_groups_where_cls_alone_is_kept():
 def test_with_groups_where_cls_alone_is_kept_in_one_row_of_two():
     tokens = torch.tensor([[[0.0], [1.0], [5.0]], [[0.0], [1.0], [5.0]]])
     reduction = Reduction.from_index(torch.tensor([[0, 2], [0, 2]]), [2, 1])
-    reduction, _ = reduction.with_groups(squared_distances(tokens), None, skip_cls=True)
+    reduction, _ = reduction.with_groups(Geometry.of(tokens), None, skip_cls=True)
     assert reduction.group.tolist() == [[0, 1, 1], [0, -1, -1]]
     merged = reduction.merged(torch.ones(2, 3))
     assert merged.apply(tokens).tolist() == [[[0], [3]], [[0], [0]]]

@@ -150,7 +150,7 @@ def describe_machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": metadata.version("transformers"),
         "pyramid_bert": __version__,
-        "compiled_greedy": compiled.can_run(torch.zeros(1, 1, 1)),
+        "compiled_greedy": compiled.available(),
     }
 
 

@@ -2,12 +2,14 @@
 
 from .attention import received_attention
 from .coreset import Cover, k_center_greedy
-from .distance import nearest_kept, squared_distances, to_radius
+from .distance import Geometry, squared_distances, to_radius
+from .nearest import nearest_kept
 from .registry import Selector, get_selector, register, selector_names
 from .simple import pool_groups
 
 __all__ = [
     "Cover",
+    "Geometry",
     "Selector",
     "get_selector",
     "k_center_greedy",

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import PyramidError
 from . import compiled
-from .distance import Metric, squared_distances, to_radius
+from .distance import Geometry, Metric, to_radius
 from .registry import Counts, Selector, counts_per_row, register, top_by_score
 
 CentersPerStep = int | float | Literal["all"]
@@ -40,7 +40,7 @@ def k_center_greedy(
     *,
     centers_per_step: CentersPerStep = 1,
     metric: Metric = "euclidean",
-    distances: Tensor | None = None,
+    geometry: Geometry | None = None,
 ) -> Cover:
     """The core-set of each row: `k` positions in rank order, CLS first, and the covering radius.
 
@@ -52,7 +52,7 @@ def k_center_greedy(
         k: Tokens to keep, one number or one a row. Entries of a row past its own k are to be ignored.
         centers_per_step: The paper's m: an int, a fraction of k in (0, 1), or "all" for k − 1.
         metric: "euclidean" or "cosine" (1 − cosine similarity).
-        distances: (B, N, N) from `squared_distances`, if there already.
+        geometry: Of `hidden` by this metric, if there already.
 
     Example:
         >>> tokens = torch.tensor([[[0.0], [1.0], [9.0], [10.0]]])
@@ -69,18 +69,18 @@ def k_center_greedy(
     rows, n, _ = hidden.shape
     counts = counts_per_row(k, rows, n)
     steps = [centers_in_a_step(centers_per_step, count) for count in counts]
-    if distances is None:
-        distances = squared_distances(hidden, metric)
-    uncovered = distances[:, 0].clone()  # (B, N): squared distance to the nearest centre, so far CLS
+    if geometry is None:
+        geometry = Geometry.of(hidden, metric)
+    uncovered = geometry.to_cls  # (B, N): squared distance to the nearest centre, so far CLS
     if mask is not None:
         uncovered.masked_fill_(~mask, -1.0)  # below every real token, above what is chosen
     uncovered[:, 0] = -torch.inf
     if any(step > 1 for step in steps):
-        index, squared = _in_batches(distances, uncovered, counts, steps)
-    elif compiled.can_run(distances):
-        index, squared = compiled.one_at_a_time(distances, uncovered, counts)
+        index, squared = _in_batches(geometry.distances, uncovered, counts, steps)
+    elif compiled.can_run(geometry):
+        index, squared = compiled.one_at_a_time(geometry, uncovered, counts)
     else:
-        index, squared = _one_at_a_time(distances, uncovered, counts)
+        index, squared = _one_at_a_time(geometry.distances, uncovered, counts)
     return Cover(index, to_radius(squared.clamp(min=0), metric))
 
 
@@ -149,14 +149,12 @@ def _select(
     generator: torch.Generator | None = None,
     centers_per_step: CentersPerStep = 1,
     metric: Metric = "euclidean",
-    distances: Tensor | None = None,
+    geometry: Geometry | None = None,
 ) -> Tensor:
-    if centers_per_step == "all" and distances is None:
+    if centers_per_step == "all" and geometry is None:
         # One round ranks by the distance to CLS alone: no Gram matrix is needed.
         return top_by_score(distance_to_cls(hidden, metric), mask, k)
-    return k_center_greedy(
-        hidden, mask, k, centers_per_step=centers_per_step, metric=metric, distances=distances
-    ).indices
+    return k_center_greedy(hidden, mask, k, centers_per_step=centers_per_step, metric=metric, geometry=geometry).indices
 
 
 @torch.no_grad()
@@ -173,6 +171,6 @@ CORESET = register(
         "coreset",
         "greedy k-center: every dropped token has a kept one near it (the paper)",
         _select,
-        knobs=("centers_per_step", "metric", "distances"),
+        knobs=("centers_per_step", "metric", "geometry"),
     )
 )

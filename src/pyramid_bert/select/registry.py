@@ -34,7 +34,7 @@ class Selector:
         summary: One line for `--help` and the docs.
         select: The function; see the module's docstring for its contract. None for pooling, which chooses no token
             but groups neighbours.
-        knobs: Which of `distances`, `received`, `centers_per_step` and `metric` the function takes.
+        knobs: Which of `geometry`, `received`, `centers_per_step` and `metric` the function takes.
         placement: The only placement that makes sense for it, or None.
     """
 
