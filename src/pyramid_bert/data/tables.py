@@ -17,6 +17,7 @@ from ..errors import DataError, MissingExtraError
 
 Text = str | tuple[str, str]
 Label = str | int | float
+NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]  # numbers from 1
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
@@ -67,7 +68,7 @@ def read_table(
 
 
 def table_of(
-    rows: Iterable[tuple[int, Mapping[str, Any]]],
+    rows: NumberedRows,
     source: str,
     text_column: str,
     pair_column: str | None,
