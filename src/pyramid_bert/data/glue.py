@@ -236,8 +236,9 @@ def _fetch(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
         rows: Iterable[Mapping[str, Any]] = load_dataset(repository, configuration, split=task.layout.hub_splits[split])
     except Exception as error:  # the clients below raise anything, from OSError to their own
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        official = f", or the official download with {task.title}/train.tsv" if task.layout.official else ""
         raise DataError(
-            f"cannot fetch {task.title} from the hub ({repository}): {reason}. Give a local folder instead: one with "
-            f"{task.name}/train.tsv and the like, or the official GLUE download with {task.layout.folder}/train.tsv"
+            f"cannot fetch {task.title} from the hub ({repository}): {reason}. "
+            f"Give a local folder instead, with {task.name}/train.tsv and the like{official}"
         ) from error
     return rows
