@@ -26,7 +26,7 @@ class Reduction:
         index: (B, K) the kept positions, in position order; None when new vectors are made of groups alone.
         group: (B, N) the slot that each token went to, -1 for none; None when nobody asked.
         mask: (B, K) bool, False for slots that hold nothing; None when all slots are filled.
-        mixing: (B, K, N) averaging weights, each filled slot's sum is 1; None when kept tokens are taken as they are.
+        share: (B, N) the weight of each token in the average of its slot; None when kept tokens are taken as they are.
 
     Example:
         >>> rank = torch.tensor([[0, 3, 1]])  # CLS, then token 3, then token 1
@@ -38,7 +38,7 @@ class Reduction:
     index: Tensor | None
     group: Tensor | None = None
     mask: Tensor | None = None
-    mixing: Tensor | None = None
+    share: Tensor | None = None
 
     @classmethod
     def from_index(cls, ranked: Tensor, counts: Sequence[int], mask: Tensor | None = None) -> Reduction:
@@ -66,9 +66,11 @@ class Reduction:
         """
         if size is None:
             size = torch.ones(group.shape, device=group.device)
-        mixing = _one_hot(group, slots, size.dtype) * size[:, None, :]  # (B, K, N)
-        total = mixing.sum(dim=2, keepdim=True)
-        return cls(index=None, group=group, mask=total[:, :, 0] > 0, mixing=mixing / total.clamp(min=1e-12))
+        size = size.masked_fill(group < 0, 0)
+        home = group.clamp(min=0)
+        total = size.new_zeros(len(group), slots).scatter_add(1, home, size)  # (B, K)
+        share = size / total.gather(1, home).clamp(min=1e-12)
+        return cls(index=None, group=group, mask=total > 0, share=share)
 
     def with_groups(
         self, geometry: Geometry, mask: Tensor | None, *, skip_cls: bool = False
@@ -94,22 +96,33 @@ class Reduction:
         assert self.index is not None
         assert self.group is not None
         merged = Reduction.from_group(self.group, self.index.shape[1], size)
-        return dataclasses.replace(self, mixing=merged.mixing)
+        return dataclasses.replace(self, share=merged.share)
 
     def apply(self, x: Tensor) -> Tensor:
         """`x` (B, N) or (B, N, D) reduced to K: gathered, or averaged where this reduction averages."""
-        flat = x.dim() == 2
-        if self.mixing is not None:
-            out = self.mixing.to(x.dtype) @ (x[:, :, None] if flat else x)
-            return out[:, :, 0] if flat else out
-        assert self.index is not None
-        if flat:
-            return x.gather(1, self.index)
-        # Whole rows of one long matrix: a gather would look up every number by itself.
+        if x.dim() == 2:
+            return self.apply(x[:, :, None])[:, :, 0]
         rows, n, _ = x.shape
-        start = torch.arange(rows, device=x.device)[:, None] * n  # (B, 1)
-        picked = x.reshape(rows * n, -1).index_select(0, (self.index + start).flatten())
-        return picked.view(rows, -1, x.shape[2])
+        table = x.reshape(rows * n, -1)
+        start = torch.arange(rows, device=x.device)[:, None] * n  # (B, 1): where each row begins in the table
+        if self.share is None:
+            assert self.index is not None
+            picked = table.index_select(0, (self.index + start).flatten())  # a gather would look up every number
+            return picked.view(rows, -1, x.shape[2])
+        order, begins, slots = self._by_slot()
+        share = self.share.gather(1, order).to(x.dtype).flatten()
+        bags = F.embedding_bag((order + start).flatten(), table, begins, mode="sum", per_sample_weights=share)
+        return bags.view(rows, slots, -1)
+
+    def _by_slot(self) -> tuple[Tensor, Tensor, int]:
+        """The tokens of each row in the order of their slots (B, N), where slots begin (B·K,) in that list, and K."""
+        assert self.group is not None
+        filled = self.index if self.index is not None else self.mask
+        assert filled is not None
+        home = self.group.clamp(min=0)  # whoever is in no group weighs nothing in slot 0
+        slots = filled.shape[1]
+        count = home.new_zeros(len(home), slots).scatter_add(1, home, torch.ones_like(home)).flatten()
+        return home.sort(dim=1, stable=True).indices, count.cumsum(0) - count, slots
 
     def sizes(self, size: Tensor, slots: int) -> Tensor:
         """How many input tokens stand behind each slot (B, K), given how many stood behind each token: (B, N)."""
@@ -124,8 +137,3 @@ class Reduction:
         """
         assert self.group is not None
         return self.group.gather(1, slot.clamp(min=0)).masked_fill(slot < 0, -1)
-
-
-def _one_hot(group: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
-    """(B, K, N): 1 where token n goes to slot k. A product with it has an ONNX operator; scatter-mean has not."""
-    return (group[:, None, :] == torch.arange(slots, device=group.device)[:, None]).to(dtype)

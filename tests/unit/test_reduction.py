@@ -63,7 +63,7 @@ def test_apply_gathers_any_per_token_tensor():
     assert reduction.apply(X > 12).tolist() == [[False, False, True], [True, True, True]]
 
 
-def test_apply_averages_where_there_is_a_mixing():
+def test_apply_averages_where_there_are_shares():
     reduction = Reduction.from_group(torch.tensor([[0, 1, 1, 2, 2], [0, 1, 1, 1, -1]]), slots=3)
     assert reduction.apply(X).tolist() == [[10, 11.5, 13.5], [20, 22, 0]]
     assert reduction.apply(X[:, :, None]).tolist() == [[[10], [11.5], [13.5]], [[20], [22], [0]]]
@@ -94,7 +94,7 @@ def test_from_group_weighs_by_size():
 def test_from_group_marks_slots_that_nobody_went_to():
     reduction = Reduction.from_group(torch.tensor([[0, 1, 1, 3, -1]]), slots=4)
     assert reduction.mask.tolist() == [[True, True, False, True]]
-    assert reduction.mixing.sum(2).tolist() == [[1, 1, 0, 1]]
+    assert reduction.apply(torch.ones(1, 5)).tolist() == [[1, 1, 0, 1]]
     assert reduction.index is None
 
 

@@ -8,6 +8,7 @@ and the only one on accelerators.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -42,9 +43,9 @@ def one_at_a_time(geometry: Geometry, uncovered: Tensor, counts: list[int]) -> t
     index = torch.zeros(len(counts), max(counts), dtype=torch.long)
     squared = torch.empty(len(counts), dtype=uncovered.dtype)
     count = torch.tensor(counts)
-    for rows, gram, square, constants in _parts(geometry):
+    for rows, gram, square, numbers in _parts(geometry):
         of_rows = (x[rows].numpy() for x in (uncovered, count, index, squared))
-        kernels.choose(gram, square, *constants, *of_rows)
+        kernels.choose(gram, square, numbers, *of_rows)
     return index, squared
 
 
@@ -56,19 +57,19 @@ def nearest_kept(geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip
     slot, squared = torch.zeros(shape, dtype=torch.long), torch.full(shape, torch.inf, dtype=dtype)
     filled = torch.ones_like(index, dtype=torch.bool) if kept is None else kept
     first = 1 if skip_cls and index.shape[1] > 1 else 0
-    for rows, gram, square, constants in _parts(geometry):
+    for rows, gram, square, numbers in _parts(geometry):
         of_rows = (x[rows].numpy() for x in (index, filled, slot, squared))
-        kernels.assign(gram, square, *constants, first, *of_rows)
+        kernels.assign(gram, square, numbers, first, *of_rows)
     return slot, squared
 
 
-def _parts(geometry: Geometry) -> Iterator[tuple[slice, Any, Any, tuple[Any, Any]]]:
-    """The rows of each Gram matrix, it and its diagonal as arrays, and (what is noise, zero) in their own precision."""
+def _parts(geometry: Geometry) -> Iterator[tuple[slice, Any, Any, tuple[Any, Any, Any]]]:
+    """The rows of each Gram matrix, it and its diagonal as arrays, and (noise, 0, -infinity) in their precision."""
     done = 0
     for gram, square in zip(geometry.grams, geometry.squares, strict=True):
         array = gram.numpy()
-        number = array.dtype.type
-        yield slice(done, done + len(gram)), array, square.numpy(), (number(snap_limit(gram.dtype)), number(0))
+        noise, zero, minus_infinity = map(array.dtype.type, (snap_limit(gram.dtype), 0, -math.inf))
+        yield slice(done, done + len(gram)), array, square.numpy(), (noise, zero, minus_infinity)
         done += len(gram)
 
 
@@ -80,36 +81,35 @@ def _kernels() -> _Kernels | None:
     except ImportError:
         return None
 
-    minus_infinity = -float("inf")
-
-    def choose(
-        gram: Any, square: Any, noise: Any, zero: Any, uncovered: Any, counts: Any, index: Any, out: Any
-    ) -> None:
+    def choose(gram: Any, square: Any, numbers: Any, uncovered: Any, counts: Any, index: Any, out: Any) -> None:
+        noise, zero, minus_infinity = numbers
         rows, n = uncovered.shape
         for row in range(rows):
-            left = uncovered[row]
+            left, norm = uncovered[row], square[row]
+            farthest = minus_infinity
+            for i in range(n):
+                farthest = left[i] if left[i] > farthest else farthest
             for rank in range(1, counts[row]):
                 token = 0
-                for i in range(1, n):  # the first of equal ones, as torch.max takes it
-                    if left[i] > left[token]:
-                        token = i
+                while left[token] < farthest and token < n - 1:  # the first of equal ones, as torch.max takes it
+                    token += 1
                 index[row, rank] = token
-                own, inner = square[row, token], gram[row, token]
-                for i in range(n):
-                    norms = own + square[row, i]
-                    distance = norms - (inner[i] + inner[i])
-                    if distance <= norms * noise:
-                        distance = zero
-                    left[i] = min(left[i], distance)
                 left[token] = minus_infinity
-            farthest = left[0]
-            for i in range(1, n):
-                farthest = max(farthest, left[i])
+                own, inner = norm[token], gram[row, token]
+                for i in range(n):
+                    norms = own + norm[i]
+                    distance = norms - (inner[i] + inner[i])
+                    distance = zero if distance <= norms * noise else distance
+                    left[i] = distance if distance < left[i] else left[i]
+                farthest = minus_infinity
+                for i in range(n):
+                    farthest = left[i] if left[i] > farthest else farthest
             out[row] = farthest
 
     def assign(
-        gram: Any, square: Any, noise: Any, zero: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
+        gram: Any, square: Any, numbers: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
     ) -> None:
+        noise, zero, _ = numbers
         rows, slots = index.shape
         n = slot.shape[1]
         for row in range(rows):

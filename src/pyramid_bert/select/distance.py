@@ -55,7 +55,7 @@ class Geometry:
     @cached_property
     def squares(self) -> tuple[Tensor, ...]:
         """(b, N) each: the squared distance of each token to CLS."""
-        return tuple(gram.diagonal(dim1=1, dim2=2) for gram in self.grams)
+        return tuple(gram.diagonal(dim1=1, dim2=2).contiguous() for gram in self.grams)
 
     @cached_property
     def distances(self) -> Tensor:
