@@ -188,7 +188,11 @@ def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_
         (("seeds", "seeds ="), 2, "is no TOML file"),
         (('"CS-1"', '"CS-l"'), 2, "unknown method 'CS-l'; did you mean 'CS-1'?"),
         (("tasks.sst2", "tasks.sst3"), 2, "unknown task 'sst3'; did you mean 'sst2'?"),
-        (("keep_ratio = 0.3, last_layer = 2", "keep_ratio = 0.3, last_layer = 5"), 2, "last_layer must be in 1-4, got 5"),
+        (
+            ("keep_ratio = 0.3, last_layer = 2", "keep_ratio = 0.3, last_layer = 5"),
+            2,
+            "last_layer must be in 1-4, got 5",
+        ),
         (("learning_rate = 2e-3", "learning_rate = 2e3"), 2, "learning_rate must be a number in"),
         (("rows = 48", "rows = 48\nmax_length = 500"), 2, "max_length 500, the model reads 128"),
     ],
