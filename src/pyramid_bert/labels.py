@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
+
+Where = Callable[[int], str]  # the place of a row, as error messages name it: "train.csv, row 3" for row 2
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,31 @@ class Labels:
         return 1 if self.classes is None else len(self.classes)
 
     @classmethod
-    def of(cls, labels: Sequence[Any], texts: int) -> Labels:
-        """The classes that occur in `labels`, sorted; regression when all of them are floats."""
+    def of(cls, labels: Sequence[Any], texts: int, where: Where | None = None) -> Labels:
+        """The classes that occur in `labels`, sorted; regression when all of them are floats.
+
+        Args:
+            labels: One a text.
+            texts: How many texts there are.
+            where: Names the place of a row in errors, like `Table.where`; without it they say "label 3".
+        """
         values = _plain(labels, texts)
         if all(isinstance(value, float) for value in values):
-            _check_numbers(values)
+            _check_numbers(values, where)
             return cls(None)
-        kinds = {type(value).__name__ for value in values}
-        if len(kinds) > 1:
-            raise DataError(f"labels must be all strings, all ints or all floats, got {', '.join(sorted(kinds))}")
-        if kinds - {"str", "int"}:
-            raise DataError(f"labels must be strings, ints or floats, got {kinds.pop()}")
+        kinds = [type(value).__name__ for value in values]
+        for row, kind in enumerate(kinds):
+            if kind not in ("str", "int", "float"):
+                raise DataError(f"labels must be strings, ints or floats, got {kind}: {_named(row, values, where)}")
+            if kind != kinds[0]:
+                raise DataError(
+                    f"labels must be all strings, all ints or all floats, got {', '.join(sorted(set(kinds)))}: "
+                    f"{_named(row, values, where)}, unlike the first one"
+                )
         classes = tuple(sorted(set(values)))
         if len(classes) < 2:
-            raise DataError(f"a classifier needs at least two classes, all labels are {classes[0]!r}")
+            place = "" if where is None else f", from {where(0)} to {where(len(values) - 1)}"
+            raise DataError(f"a classifier needs at least two classes, all labels are {classes[0]!r}{place}")
         return cls(classes)
 
     def fits_into(self, other: Labels) -> bool:
@@ -52,17 +65,20 @@ class Labels:
             return self.classes is other.classes
         return set(self.classes) <= set(other.classes)
 
-    def targets(self, labels: Sequence[Any], texts: int | None = None) -> list[float | int]:
-        """The labels as class numbers, or as floats for regression."""
+    def targets(self, labels: Sequence[Any], texts: int | None = None, where: Where | None = None) -> list[float | int]:
+        """The labels as class numbers, or as floats for regression; `where` names the place of a row in errors."""
         values = _plain(labels, len(labels) if texts is None else texts)
         if self.classes is None:
-            _check_numbers(values)
+            _check_numbers(values, where)
             return [float(value) for value in values]
         number = {name: i for i, name in enumerate(self.classes)}
-        for row, value in enumerate(values):
-            if value not in number:
-                known = ", ".join(repr(name) for name in self.classes)
-                raise DataError(f"label {row} is {value!r}, which the model does not know; its classes are {known}")
+        unknown = [row for row, value in enumerate(values) if value not in number]
+        if unknown:
+            # One stray word makes strings of a file's whole numbers: name the stray, not the first number.
+            spelled = {str(name) for name in self.classes}
+            row = next((row for row in unknown if str(values[row]) not in spelled), unknown[0])
+            known = ", ".join(repr(name) for name in self.classes)
+            raise DataError(f"{_named(row, values, where)}, which the model does not know; its classes are {known}")
         return [number[value] for value in values]
 
     def decode(self, logits: NDArray[Any]) -> NDArray[Any]:
@@ -73,10 +89,14 @@ class Labels:
         return decoded
 
 
-def _check_numbers(values: Sequence[Any]) -> None:
+def _check_numbers(values: Sequence[Any], where: Where | None) -> None:
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise DataError(f"label {row} is {value!r}; a regression target must be a finite number")
+            raise DataError(f"{_named(row, values, where)}; a regression target must be a finite number")
+
+
+def _named(row: int, values: Sequence[Any], where: Where | None) -> str:
+    return f"{f'label {row}' if where is None else f'{where(row)}: the label'} is {values[row]!r}"
 
 
 def _plain(labels: Sequence[Any], texts: int) -> list[Any]:

@@ -80,6 +80,13 @@ def test_train_refuses_to_overwrite_and_dev_labels_are_checked_first(
     assert not (tmp_path / "new").exists()
 
 
+def test_evaluate_names_the_row_of_an_unknown_label(capsys, model, tmp_path):
+    data = tmp_path / "test.csv"
+    data.write_text("text,label\nthe film,pos\nthe film,meh\n")
+    assert main(["evaluate", str(model), "--data", str(data)]) == 1
+    assert f"{data}, row 2: the label is 'meh', which the model does not know" in capsys.readouterr().err
+
+
 def test_schedule_prints_the_paper(capsys):
     rows = json.loads(output(capsys, "schedule", "--paper", "--json"))
     assert len(rows) == 30

@@ -28,5 +28,6 @@ def run(args: argparse.Namespace) -> None:
     from ..classifier import PyramidClassifier
 
     classifier = PyramidClassifier.load(args.model)
+    classifier.known_labels().targets(table.labels, where=table.where)  # an unknown label is named with file and row
     metrics = classifier.evaluate(table.texts, table.labels, batch_size=args.batch_size, progress=True)
     report(metrics, args.json)

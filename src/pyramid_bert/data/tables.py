@@ -8,8 +8,8 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ from ..errors import DataError, MissingExtraError
 
 Text = str | tuple[str, str]
 Label = str | int | float
+NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]  # numbers from 1
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
@@ -27,10 +28,22 @@ class Table:
     Attributes:
         texts: One text a row, or a pair of texts.
         labels: One label a row; empty when no label column was asked for.
+        source: Where the rows come from, for error messages.
+        numbers: The number of each row there, from 1.
+
+    Example:
+        >>> Table(["fine", "dull"], [1, 0], source="films.csv", numbers=[4, 7]).where(1)
+        'films.csv, row 7'
     """
 
     texts: list[Text]
     labels: list[Label]
+    source: str = field(default="data", compare=False)
+    numbers: Sequence[int] = field(default=(), compare=False, repr=False)
+
+    def where(self, i: int) -> str:
+        """The place of row `i` (from 0) in the file it comes from, as error messages name it."""
+        return f"{self.source}, row {self.numbers[i] if self.numbers else i + 1}"
 
 
 def read_table(
@@ -51,19 +64,33 @@ def read_table(
         label_column: Column of the label; None when there is none to read.
     """
     path = Path(path)
+    return table_of(iterate_rows(path), str(path), text_column, pair_column, label_column)
+
+
+def table_of(
+    rows: NumberedRows,
+    source: str,
+    text_column: str,
+    pair_column: str | None,
+    label_column: str | None,
+) -> Table:
+    """The texts and labels of numbered rows; `source` names where they come from."""
     texts: list[Text] = []
     labels: list[Any] = []
-    for number, row in iterate_rows(path):
-        where = f"{path}, row {number}"
+    numbers: list[int] = []
+    for number, row in rows:
+        where = f"{source}, row {number}"
         texts.append(text_in(row, text_column, pair_column, where))
+        numbers.append(number)
         if label_column is not None:
             label = _cell(row, label_column, where)
             if label is None or label == "":
                 raise DataError(f"{where}: no label in column {label_column!r}; fill it in or remove the row")
             labels.append(label)
     if not texts:
-        raise DataError(f"{path} has no rows; give a file with a header line and at least one row")
-    return Table(texts, _typed(labels))
+        raise DataError(f"{source} has no rows; give a file with a header line and at least one row")
+    raw = Table(texts, labels, source, numbers)
+    return Table(texts, _typed(labels, raw.where), source, numbers)
 
 
 def format_of(path: Path) -> tuple[str, bool]:
@@ -76,21 +103,39 @@ def format_of(path: Path) -> tuple[str, bool]:
     return suffix, zipped
 
 
-def iterate_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(row number from 1, row) for each row of a file of any format, one at a time."""
+def iterate_rows(
+    path: Path, *, suffix: str | None = None, header: Sequence[str] | None = None, exact: bool = True
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(row number from 1, row) for each row of a file of any format, one at a time.
+
+    Args:
+        path: The file.
+        suffix: Its format, as one of `FORMATS`, where the name does not say it.
+        header: The columns of a CSV or TSV file that has no header line.
+        exact: Refuse rows with more fields than there are columns: a separator inside of a text moves the others.
+    """
     if not path.is_file():
         raise DataError(f"no such file: {path}")
-    suffix, zipped = format_of(path)
+    suffix, zipped = format_of(path) if suffix is None else (suffix, False)
     if suffix == ".parquet":
         yield from _parquet_rows(path)
         return
+    number = 0
     try:
         with _open(path, zipped) as file:
-            yield from (_json_rows(file, path) if suffix == ".jsonl" else _separated_rows(file, suffix))
+            rows = _json_rows(file, path) if suffix == ".jsonl" else _separated_rows(file, suffix, header)
+            for number, row in rows:
+                if exact:
+                    _check_surplus(row, suffix, f"{path}, row {number}")
+                yield number, row
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}; fetch it again") from error
+        raise DataError(f"{path} is damaged after row {number}: {error}; fetch it again") from error
+    except csv.Error as error:
+        raise DataError(f"{path} cannot be read after row {number}: {error}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it first") from error
+        raise DataError(
+            f"{path} is not UTF-8 text (byte {error.start}, after row {number}); convert it first"
+        ) from error
 
 
 def _open(path: Path, zipped: bool) -> IO[str]:
@@ -99,12 +144,24 @@ def _open(path: Path, zipped: bool) -> IO[str]:
     return path.open(encoding="utf-8-sig", newline="")
 
 
-def _separated_rows(file: IO[str], suffix: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _separated_rows(
+    file: IO[str], suffix: str, header: Sequence[str] | None
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # A field may be longer than the csv module's cautious default of 128 KB.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     # In TSV files quotes mean nothing, as in GLUE's.
     form: dict[str, Any] = {} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    yield from enumerate(csv.DictReader(file, **form), start=1)
+    yield from enumerate(csv.DictReader(file, header, **form), start=1)
+
+
+def _check_surplus(row: Mapping[Any, Any], suffix: str, where: str) -> None:
+    if None in row:  # where the csv module keeps the fields that it has no column for
+        hint = {
+            ".csv": "put texts that hold commas into double quotes",
+            ".tsv": "a text cannot hold a tab, quoted or not: write a space instead",
+        }
+        columns = len(row) - 1
+        raise DataError(f"{where}: {columns + len(row[None])} fields for {columns} columns; {hint[suffix]}")
 
 
 def _json_rows(file: IO[str], path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -151,6 +208,8 @@ def _cell(row: Mapping[str, Any], column: str, where: str) -> Any:
 
 def _text(row: Mapping[str, Any], column: str, where: str) -> str:
     value = _cell(row, column, where)
+    if value is None:
+        raise DataError(f"{where}: nothing in column {column!r}; is the row cut short?")
     if not isinstance(value, str):
         raise DataError(f"{where}: column {column!r} holds {value!r}, not text")
     if not value.strip():
@@ -158,12 +217,32 @@ def _text(row: Mapping[str, Any], column: str, where: str) -> str:
     return value
 
 
-def _typed(labels: list[Any]) -> list[Label]:
-    """Text from a CSV as ints or floats where every label is one."""
+def _typed(labels: list[Any], where: Callable[[int], str]) -> list[Label]:
+    """Labels that are all numbers as ints, or as floats where one of them is."""
+    values = [_number(label) for label in labels]
+    numbers = [value for value in values if value is not None]
+    if len(numbers) == len(values):
+        whole = all(isinstance(value, int) for value in numbers)
+        return [value if whole else float(value) for value in numbers]
+    decimal = next((i for i, value in enumerate(values) if isinstance(value, float)), None)
+    if decimal is not None:
+        word = values.index(None)
+        raise DataError(
+            f"{where(word)}: the label {labels[word]!r} is not a number, but {labels[decimal]!r} in row "
+            f"{where(decimal).rpartition(' ')[2]} is one; give only numbers (regression) or only words (classes)"
+        )
+    return labels
+
+
+def _number(label: Any) -> int | float | None:
+    """A label as a number, or None if it is none."""
+    if isinstance(label, bool):
+        return None
+    if isinstance(label, int | float):
+        return label
     for kind in (int, float):
         try:
-            if all(isinstance(label, str) for label in labels):
-                return [kind(label) for label in labels]
-        except ValueError:
+            return kind(label)
+        except (TypeError, ValueError):
             continue
-    return labels
+    return None
