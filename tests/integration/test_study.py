@@ -13,7 +13,7 @@ import pytest
 from pyramid_bert.cli import main
 
 SPEC = """
-methods = ["CS-1", "Merge", "Rand", "1st-I", "Pool"]
+methods = ["CS-1", "Merge", "Merge+KD", "Rand", "1st-I", "Pool"]
 seeds = [0, 1]
 measure = { rows = 8, batch_size = 4, rounds = 1 }
 dense = { epochs = 2, batch_size = 16, learning_rate = 2e-3 }
@@ -25,7 +25,7 @@ select = [{ keep_ratio = 0.5, last_layer = 2 }, { keep_ratio = 0.3, last_layer =
 pool = [{ window = 2, at_layers = [2] }]
 truncate = [{ keep_ratio = 0.5 }]
 """
-CELLS = 2 * (1 + 3 * 2 + 1 + 1)
+CELLS = 2 * (1 + 4 * 2 + 1 + 1)
 DONE = "done sst2"
 
 
@@ -124,6 +124,9 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
     every = records()
     assert len(every) == CELLS
     assert {key: every[key] for key in first} == first  # what was done was not done again
+    values = {record["name"]: record["metrics"] for record in every.values()}
+    assert all(record["cell"]["distills"] == ("KD" in record["name"]) for record in every.values())
+    assert len(values) == CELLS
     assert capsys.readouterr().err.count(DONE) == CELLS - len(first)
 
     assert study("status", "--json") == 0
@@ -140,7 +143,7 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
         at = "0.1" if axis.startswith("space") else "0.01,99"
         assert study("table", "--axis", axis, "--at", at, "--json") == 0
         entries = json.loads(capsys.readouterr().out)["entries"]
-        assert {entry["method"] for entry in entries} == {"CS-1", "Merge", "Rand", "1st-I", "Pool"}
+        assert {entry["method"] for entry in entries} == {"CS-1", "Merge", "Merge+KD", "Rand", "1st-I", "Pool"}
         assert all(entry["seeds"] == 2 for entry in entries if entry["at"] != 99)
         assert all(entry["mean"] is None for entry in entries if entry["at"] == 99)
     assert study("table", "--markdown") == 0
@@ -152,7 +155,7 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
 
 
 def test_selection_at_inference_trains_only_the_dense_model(study):
-    text = SPEC.replace("seeds = [0, 1]", 'selection = "inference"')
+    text = SPEC.replace("seeds = [0, 1]", 'selection = "inference"').replace('"Merge+KD", ', "")
     Path("tiny.toml").write_text(text)
     assert study("run", "--only", "*CS-1*") == 0
     found = list(records().values())

@@ -72,10 +72,8 @@ def run_cell(cell: Cell, site: Site) -> dict[str, Any]:
     settings = None if cell.training is None else train_settings(cell)
     loaded = time.perf_counter()
     if settings is not None:
-        extra: dict[str, Any] = (
-            {"teacher": PyramidClassifier.load(site.dense_folder(_dense_key(cell)))} if cell.distills else {}
-        )
-        classifier.fit(train.texts, train.labels, settings=settings, progress=False, **extra)
+        teacher = PyramidClassifier.load(site.dense_folder(_dense_key(cell))) if cell.distills else None
+        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, progress=False)
     trained = time.perf_counter()
     metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=TASKS[cell.task].eval_batch_size)
     lengths = [len(item) for item in classifier.encode(dev.texts)]

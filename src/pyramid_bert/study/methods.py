@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..errors import UnknownNameError
-
 # Each kind has configurations of its own: schedules by layer, pooling windows at layers, cuts of the input.
 Kind = Literal["select", "pool", "truncate"]
 DENSE = "Dense"
@@ -68,13 +66,12 @@ METHODS = CORESETS | _by_name(
 )
 
 
-def get_method(name: str) -> Method:
-    """The method of this name.
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of methods as tables list them: core-sets, CS-opt after them, then the others; each once, none for "Dense".
 
     Example:
-        >>> get_method("CS-k-1").settings["centers_per_step"]
-        'all'
+        >>> in_order(["Rand", "CS-opt", "Dense", "CS-1", "Rand"])
+        ['CS-1', 'CS-opt', 'Rand']
     """
-    if name not in METHODS:
-        raise UnknownNameError("method", name, METHODS)
-    return METHODS[name]
+    order = [*CORESETS, CS_OPT, *(name for name in METHODS if name not in CORESETS)]
+    return [name for name in order if name in set(names)]

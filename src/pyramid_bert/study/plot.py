@@ -11,12 +11,12 @@ import numpy as np
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable_file
 from .axes import AXES
-from .methods import DENSE
+from .methods import DENSE, in_order
 from .pareto import Point, pareto_front
 from .table import Result
 
 # Distinct to colour-blind eyes as well (after Okabe and Ito), and told apart by marker where colours come round again.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B5A2B")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B5A2B", "#6A3D9A", "#9C9C00")
 MARKERS = "osD^vPX<>"
 
 
@@ -43,7 +43,7 @@ def draw(
     files = [out.with_suffix(suffix) for suffix in (".png", ".svg")]
     for file in files:
         check_writable_file(file)
-    methods = list(dict.fromkeys(r.method for r in results if r.method != DENSE))
+    methods = in_order({r.method for r in results})
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(6.2 * columns, 4.4 * rows), layout="constrained")
@@ -75,9 +75,10 @@ def _panel(panel: Any, results: Sequence[Result], methods: Sequence[str]) -> Non
     dense = means(results, DENSE)
     for _, value in dense:
         panel.axhline(value, color="black", linewidth=0.8, linestyle=":", zorder=1)
-    if dense:
-        panel.plot(*zip(*dense, strict=True), "*", color="black", markersize=11, zorder=4)
-    ends = [(*point, "dense", "black") for point in dense]
+    for point in dense:
+        panel.plot(*point, "*", color="black", markersize=11, zorder=4)
+        panel.annotate("dense", point, xytext=(6, 5), textcoords="offset points", fontsize=9)
+    ends = []
     for number, method in enumerate(methods):
         points = means(results, method)
         if not points:
@@ -89,7 +90,7 @@ def _panel(panel: Any, results: Sequence[Result], methods: Sequence[str]) -> Non
         ends.append((*front[-1], method, colour))
     panel.grid(alpha=0.25)
     panel.spines[["top", "right"]].set_visible(False)
-    _label(panel, ends[len(dense) :])
+    _label(panel, ends)
 
 
 def _label(panel: Any, ends: list[tuple[float, float, str, str]]) -> None:

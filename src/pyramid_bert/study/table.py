@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import PyramidError, UnknownNameError
 from .axes import AXES
 from .grid import Cell
-from .methods import CORESETS, CS_OPT, DENSE
+from .methods import CORESETS, CS_OPT, DENSE, in_order
 from .pareto import Point, pareto_front, value_at
 from .store import Store
 
@@ -133,7 +133,7 @@ def tabulate(
     """
     at = tuple(targets or AXES[axis][1])
     results = [*results, *best_coresets(results)]
-    methods = tuple(dict.fromkeys(result.method for result in results if result.method != DENSE))
+    methods = tuple(in_order({result.method for result in results}))
     values = {
         (target, method, task): _by_seed([r for r in results if r.task == task], method, target)
         for target in at
