@@ -79,6 +79,7 @@ def test_a_failed_cell_is_recorded_others_go_on_and_retry_runs_it_again(tmp_path
     assert record["error"] == "ValueError: it broke"
     assert record["where"][-1].endswith("note_or_fail")
     assert make(tmp_path).plan(CELLS) == []
+    assert make(tmp_path).go(CELLS, InTurn(work)).failed == [CELLS[1]]  # still failed, and said again
     assert make(tmp_path, retry=True).plan(CELLS) == [CELLS[1]]
     assert "failed" in outcome(CELLS[1], record)
     status = status_of(CELLS, Store(tmp_path))

@@ -23,7 +23,7 @@ POOL = [{"window": 2, "at_layers": [2]}]
 def data(**changes):
     plain = {
         "name": "s",
-        "tasks": {"sst2": {"rows": 100}, "rte": {}},
+        "tasks": {"rte": {}, "sst2": {"rows": 100}},
         "methods": ["CS-1", "Merge"],
         "configurations": {"select": SELECT},
         "seeds": [0, 1],

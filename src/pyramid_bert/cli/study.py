@@ -137,6 +137,7 @@ def _check(args: argparse.Namespace, study: Study) -> None:
 
 def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], store: Store, site: Site) -> Summary:
     from ..study.display import Display
+    from ..study.executors import InTurn
     from ..study.runner import Run
     from ..study.store import Pace
 
@@ -151,6 +152,7 @@ def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], stor
     todo = job.plan(chosen)
     if not todo:
         messages().print("nothing is left to run")
+        return job.go(chosen, InTurn(lambda cell: {}))
     with _executor(args, site) as executor, Display(messages(), todo, Pace.of(cells, store), executor.slots) as display:
         job.watcher = display
         return job.go(chosen, executor)

@@ -94,7 +94,7 @@ def run_cell(cell: Cell, site: Site) -> dict[str, Any]:
         "rows": {"train": len(train.texts), "dev": len(dev.texts)},
         "data": {"train": table_hash(train), "dev": table_hash(dev)},
         "weights": site.weights,
-        **provenance(site, f"--only {cell.id} --again"),
+        **provenance(cell, site, f"--only {cell.id} --again"),
     }
     if cell.is_dense:
         _keep(classifier, site.dense_folder(cell.key))
@@ -127,7 +127,7 @@ def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, A
         "dense_over_a": entries["sorted"].speedup_over["padded"],
         "ledger": ledger.to_dict(),
         "weights": site.weights,
-        **provenance(site, f"--measure --only '{cell.id}' --again"),
+        **provenance(cell, site, f"--measure --only '{cell.id}' --again"),
     }
 
 
@@ -198,13 +198,13 @@ def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def provenance(site: Site, selection: str) -> dict[str, Any]:
+def provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
     """Where and by what a record was made, and the command that makes it again."""
-    place = " --data DIR" if site.data is not None else ""
+    places = ("" if site.model == cell.model else " --model DIR") + ("" if site.data is None else " --data DIR")
     return {
         "machine": {**describe_machine(), "python": platform.python_version()},
         "commit": site.commit,
-        "command": f"pyramid-bert study run {site.file} {selection} --model DIR{place}",
+        "command": f"pyramid-bert study run {site.file} {selection}{places}",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

@@ -81,6 +81,8 @@ class Run:
         """Runs what is left of `chosen`. Results are on disk when it returns, or is killed."""
         self._summary, self._locks = Summary(), dict[str, Lock]()
         self._todo = {cell.key: cell for cell in self.plan(chosen)}
+        failed_before = (cell for cell in chosen if self.store.status(cell.key) == "failed")
+        self._summary.failed = [cell for cell in failed_before if cell.key not in self._todo]
         self._again = set(self._todo) if self.again else set()
         self._began = time.monotonic()
         try:
