@@ -14,6 +14,10 @@ class UsageError(PyramidError):
     """A command was called with options that do not fit together or hold a wrong value."""
 
 
+class ExperimentError(UsageError):
+    """An experiment file that cannot be run; the message lists all that is wrong with it."""
+
+
 class UnknownNameError(PyramidError):
     """A name that is in no registry. Lists the names that are, the nearest first.
 

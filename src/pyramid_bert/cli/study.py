@@ -1,0 +1,266 @@
+"""Run a grid of methods, configurations, tasks and seeds from an experiment file, and make the paper's tables of it.
+
+Each result is one JSON file, written the moment it is there: a study may be stopped or killed at any time, and the same
+command goes on. docs/studies.md describes experiment files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ..errors import PyramidError, UsageError
+from ..study.axes import AXES
+from .options import add_json_option, messages, print_json
+
+if TYPE_CHECKING:
+    from ..study import Cell, Study
+    from ..study.cell import Site
+    from ..study.executors import Executor
+    from ..study.runner import Summary
+    from ..study.store import Store
+
+EPILOG = """examples:
+  pyramid-bert study run experiments/glue-lite.toml --data glue --model path/to/minilm
+  pyramid-bert study run experiments/glue-lite.toml --data glue --model path/to/minilm --only 'rte*' --limit-minutes 30
+  pyramid-bert study run experiments/glue-lite.toml --data glue --model path/to/minilm --measure
+  pyramid-bert study status experiments/glue-lite.toml
+  pyramid-bert study table experiments/glue-lite.toml --axis measured-c --markdown
+  pyramid-bert study plot experiments/glue-lite.toml --out glue-lite.png
+
+`pyramid-bert study ACTION --help` explains an action."""
+_RUN_EPILOG = """examples:
+  pyramid-bert study run FILE --data DIR --model DIR                 one cell after another
+  pyramid-bert study run FILE --data DIR --model DIR --jobs 4        four processes
+  pyramid-bert study run FILE --data DIR --model DIR --ray auto      the Ray cluster that this machine belongs to
+  pyramid-bert study run FILE --data DIR --model DIR --only ID       one cell, and the dense one it starts from"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The actions and their options."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    run_parser = _action(actions, "run", "run what is left of a study", _RUN_EPILOG)
+    group = run_parser.add_argument_group("where things are")
+    group.add_argument("--data", metavar="DIR", help="folder of the tasks' files (default: fetch them from the hub)")
+    group.add_argument("--model", metavar="DIR", help="folder of the pretrained model, if the experiment names none")
+    group.add_argument("--work", default="runs", metavar="DIR", help="where dense classifiers are kept (default: runs)")
+    group = run_parser.add_argument_group("what to run")
+    group.add_argument(
+        "--only", action="append", default=[], metavar="ID", help="a cell's id, or a pattern like 'rte*'"
+    )
+    group.add_argument("--retry", action="store_true", help="run cells again that failed")
+    group.add_argument("--again", action="store_true", help="run the chosen cells again even if they are done")
+    group.add_argument("--limit-minutes", type=float, metavar="M", help="start no cell after so many minutes")
+    group.add_argument(
+        "--measure", action="store_true", help="measure speeds, alone, on a quiet machine; train nothing"
+    )
+    group = run_parser.add_argument_group("by whom")
+    group.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: 1)")
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="threads of a cell (default: cores / jobs; with Ray: 1)"
+    )
+    group.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; 'local' starts one here")
+    add_json_option(_action(actions, "status", "show how far it is", "examples:\n  pyramid-bert study status FILE"))
+    table = _action(
+        actions, "table", "print the metric at given speed-ups", "examples:\n  pyramid-bert study table FILE"
+    )
+    _add_axis(table)
+    table.add_argument("--at", metavar="X[,X]", help="where to read (default: 1.5,2,3,3.5; for space 0.3,0.7)")
+    table.add_argument("--markdown", action="store_true", help="print Markdown")
+    add_json_option(table)
+    plot = _action(actions, "plot", "draw scatter and Pareto curves", "examples:\n  pyramid-bert study plot FILE")
+    _add_axis(plot)
+    plot.add_argument("--out", metavar="FILE", help="picture to write, as .png and .svg (default: NAME.png)")
+
+
+def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=summary, epilog=epilog, formatter_class=form
+    )
+    parser.add_argument("file", metavar="FILE", help="the experiment, a TOML file")
+    parser.add_argument("--results", default="results", metavar="DIR", help="where results are kept (default: results)")
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_axis(parser: argparse.ArgumentParser) -> None:
+    help_text = "against what: speed-up over dense at true lengths (c) or padded (a), or space saved (default: ideal-c)"
+    parser.add_argument("--axis", choices=tuple(AXES), default="ideal-c", help=help_text)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Reads the experiment and does what was asked."""
+    from ..study import load_study
+
+    study = load_study(args.file)
+    {"run": _run, "status": _status, "table": _table, "plot": _plot}[args.action](args, study)
+
+
+def _run(args: argparse.Namespace, study: Study) -> None:
+    _check(args, study)
+    from ..study.preflight import all_cells, prepare
+    from ..study.runner import choose
+
+    cells = all_cells(study)
+    chosen, store = choose(cells, args.only), _store(args, study)
+    jobs = args.jobs or 1
+    threads = args.threads or (1 if args.ray else None if jobs == 1 else max(1, _cores() // jobs))
+    site = prepare(
+        study,
+        chosen,
+        store,
+        file=args.file,
+        model=args.model,
+        data=args.data,
+        work=str(Path(args.work) / study.name),
+        threads=threads,
+    )
+    summary = _measure(args, study, chosen, store, site) if args.measure else _train(args, cells, chosen, store, site)
+    _conclude(summary, study)
+
+
+def _check(args: argparse.Namespace, study: Study) -> None:
+    for option in ("jobs", "threads", "limit_minutes"):
+        value = getattr(args, option)
+        if value is not None and value < (0 if option == "limit_minutes" else 1):
+            raise UsageError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
+    if args.measure and (args.ray or args.jobs or args.limit_minutes is not None):
+        raise UsageError("--measure runs alone: leave out --jobs, --ray and --limit-minutes")
+    if args.measure and study.measure is None:
+        raise UsageError(f"{args.file} asks for no measurements; set measure = true in it")
+
+
+def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], store: Store, site: Site) -> Summary:
+    from ..study.display import Display
+    from ..study.executors import InTurn
+    from ..study.runner import Run
+    from ..study.store import Pace
+
+    job = Run(
+        cells=cells,
+        store=store,
+        has_weights=lambda key: (site.dense_folder(key) / "classifier.json").is_file(),
+        retry=args.retry,
+        again=args.again,
+        limit_minutes=args.limit_minutes,
+    )
+    todo = job.plan(chosen)
+    if not todo:
+        messages().print("nothing is left to run")
+        return job.go(chosen, InTurn(lambda cell: {}))
+    with _executor(args, site) as executor, Display(messages(), todo, Pace.of(cells, store), executor.slots) as display:
+        job.watcher = display
+        return job.go(chosen, executor)
+
+
+def _executor(args: argparse.Namespace, site: Site) -> Executor:
+    from functools import partial
+
+    from ..study.cell import run_cell
+    from ..study.executors import InTurn, Processes, RayTasks
+
+    work = partial(run_cell, site=site)
+    if args.ray:
+        return RayTasks(work, args.ray, threads=site.threads or 1, slots=args.jobs)
+    return Processes(work, args.jobs) if args.jobs and args.jobs > 1 else InTurn(work)
+
+
+def _measure(args: argparse.Namespace, study: Study, chosen: list[Cell], store: Store, site: Site) -> Summary:
+    from ..study.cell import run_measurement
+    from ..study.display import Display
+    from ..study.runner import measure_speed
+    from ..study.store import Pace
+
+    plan = dict(study.measure or {})
+    todo = list({cell.measurement(plan): cell for cell in chosen if not cell.is_dense}.values())
+    with Display(messages(), todo, Pace()) as display:
+        return measure_speed(
+            chosen,
+            plan,
+            store.folder,
+            lambda cell: run_measurement(cell, site, plan),
+            retry=args.retry,
+            again=args.again,
+            watcher=display,
+        )
+
+
+def _conclude(summary: Summary, study: Study) -> None:
+    """Says what became of it; raises when something failed."""
+    parts = [f"{len(summary.done)} done"]
+    parts += [f"{len(summary.left)} left"] if summary.left else []
+    messages().print(f"{study.name}: {', '.join(parts)}")
+    if summary.failed or summary.blocked:
+        waiting = f", and {len(summary.blocked)} that start from them" if summary.blocked else ""
+        names = ", ".join(f"{cell.name} ({cell.id})" for cell in summary.failed[:5])
+        raise PyramidError(
+            f"{len(summary.failed)} cells failed{waiting}: {names}. `study status` tells why; --retry runs them again"
+        )
+
+
+def _status(args: argparse.Namespace, study: Study) -> None:
+    from ..study.display import status_of, status_table
+    from ..study.preflight import all_cells
+
+    status = status_of(all_cells(study), _store(args, study))
+    if args.json:
+        print_json(status)
+        return
+    Console().print(status_table(study.name, status))
+    for cell in status["failed"]:
+        Console(highlight=False).print(f"failed {cell['id']} {cell['name']}: {cell['error']}", markup=False)
+
+
+def _table(args: argparse.Namespace, study: Study) -> None:
+    if args.markdown and args.json:
+        raise UsageError("give --markdown or --json, not both")
+    targets = _targets(args.at)
+    from ..data.glue import TASKS
+    from ..study.preflight import all_cells
+    from ..study.render import markdown, rich_table
+    from ..study.table import collect, tabulate
+
+    results = collect(all_cells(study), _store(args, study), args.axis, study.measure)
+    table = tabulate(results, args.axis, {task: TASKS[task].title for task in study.tasks}, targets)
+    if args.json:
+        print_json({"study": study.name, **table.to_dict()})
+    elif args.markdown:
+        print(markdown(study.name, table))
+    else:
+        Console().print(rich_table(study.name, table))
+
+
+def _plot(args: argparse.Namespace, study: Study) -> None:
+    from ..data.glue import TASKS
+    from ..study.plot import draw
+    from ..study.preflight import all_cells
+    from ..study.table import collect
+
+    results = collect(all_cells(study), _store(args, study), args.axis, study.measure)
+    out = Path(args.out or f"{study.name}.png")
+    titles = {task: TASKS[task].title for task in study.tasks}
+    metrics = {task: TASKS[task].metric for task in study.tasks}
+    for path in draw(results, args.axis, titles, metrics, out, study.name):
+        print(path)
+
+
+def _store(args: argparse.Namespace, study: Study) -> Store:
+    from ..study.store import Store
+
+    return Store(Path(args.results) / study.name)
+
+
+def _targets(text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--at takes numbers with commas between, got {text!r}") from error
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,257 @@
+"""One cell, from data to record: train or not, evaluate on dev at true lengths, count what it saves."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import platform
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..bench import Workload, measure, model_pair
+from ..bench.ledger import describe_machine
+from ..classifier import PyramidClassifier
+from ..config import PyramidConfig
+from ..cost import Cost, space_reduction
+from ..data import Table
+from ..data.glue import TASKS, load_task, sample_rows, table_hash
+from ..errors import PyramidError
+from ..loading import load_model
+from ..training import TrainSettings, quiet_transformers
+from .grid import Cell
+
+FORMAT = 1
+SAMPLE_SEED = 0  # all seeds of a study train on the same rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where a study runs: what differs from machine to machine, and determines no result.
+
+    Attributes:
+        file: The experiment file, as the command line names it.
+        model: Where the pretrained model is: a folder, or a name on the hub.
+        data: The folder of the tasks; None for the hub.
+        work: Where the dense classifiers are kept.
+        threads: Threads for torch; None leaves it alone.
+        weights: Hash of the pretrained weights, for the record.
+        commit: The commit of this library, for the record.
+    """
+
+    file: str
+    model: str
+    data: str | None
+    work: str
+    threads: int | None = None
+    weights: str = ""
+    commit: str | None = None
+
+    def dense_folder(self, key: str) -> Path:
+        """Where the dense classifier of a cell is, or will be."""
+        return Path(self.work) / "dense" / key
+
+
+def run_cell(cell: Cell, site: Site) -> dict[str, Any]:
+    """The record of a cell. A dense one leaves its classifier in the work folder."""
+    if site.threads:
+        torch.set_num_threads(site.threads)
+    start = time.perf_counter()
+    train, dev = tables(cell, site.data)
+    classifier = _classifier(cell, site)
+    settings = None if cell.training is None else train_settings(cell)
+    loaded = time.perf_counter()
+    if settings is not None:
+        teacher = PyramidClassifier.load(site.dense_folder(_dense_key(cell))) if cell.distills else None
+        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, progress=False)
+    trained = time.perf_counter()
+    metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=TASKS[cell.task].eval_batch_size)
+    lengths = [len(item) for item in classifier.encode(dev.texts)]
+    record = {
+        "format": FORMAT,
+        "id": cell.id,
+        "name": cell.name,
+        "status": "done",
+        "cell": cell.to_dict(),
+        **_score(cell, metrics),
+        **counted(cell, classifier.model.config, lengths),
+        "seconds": {
+            "train": trained - loaded if settings is not None else 0.0,
+            "total": time.perf_counter() - start,
+        },
+        "training": None if settings is None else dataclasses.asdict(settings),
+        "pyramid": None if classifier.settings is None else classifier.settings.to_dict(),
+        "rows": {"train": len(train.texts), "dev": len(dev.texts)},
+        "data": {"train": table_hash(train), "dev": table_hash(dev)},
+        "weights": site.weights,
+        **provenance(cell, site, f"--only {cell.id} --again"),
+    }
+    if cell.is_dense:
+        _keep(classifier, site.dense_folder(cell.key))
+    return record
+
+
+def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, Any]:
+    """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev."""
+    if cell.schedule is None:
+        raise PyramidError("a dense cell has nothing to measure: it is a side of every measurement")
+    _, dev = tables(cell, site.data)
+    rows = sample_rows(dev, min(plan["rows"], len(dev.texts)), SAMPLE_SEED)
+    dense, pyramid, tokenizer = model_pair(site.model, "", cell.schedule, dict(cell.settings))
+    workload = Workload.from_texts(
+        tokenizer,
+        rows.texts,
+        positions=dense.config.max_position_embeddings,
+        max_length=cell.max_length,
+        source=f"{len(rows.texts)} rows of {cell.task} dev",
+    )
+    ledger = measure(dense, pyramid, workload, batch_size=plan["batch_size"], rounds=plan["rounds"])
+    entries = ledger.entries
+    key = cell.measurement(plan)
+    return {
+        "format": FORMAT,
+        "key": key,
+        "status": "done",
+        "over_a": entries["pyramid"].speedup_over["padded"],
+        "over_c": entries["pyramid"].speedup_over["sorted"],
+        "dense_over_a": entries["sorted"].speedup_over["padded"],
+        "ledger": ledger.to_dict(),
+        "weights": site.weights,
+        **provenance(cell, site, f"--measure --only '{cell.id}' --again"),
+    }
+
+
+@lru_cache(maxsize=4)
+def _load(task: str, folder: str | None, split: str, rows: int | None) -> Table:
+    table = load_task(task, folder, split)
+    return table if rows is None or rows >= len(table.texts) else sample_rows(table, rows, SAMPLE_SEED)
+
+
+def tables(cell: Cell, folder: str | None) -> tuple[Table, Table]:
+    """The rows that a cell is trained and evaluated on."""
+    return _load(cell.task, folder, "train", cell.rows), _load(cell.task, folder, "dev", cell.dev_rows)
+
+
+def train_settings(cell: Cell) -> TrainSettings:
+    """How a cell is trained; raises when a value is out of range."""
+    return TrainSettings(**(cell.training or {}), seed=cell.seed)
+
+
+def pyramid_config(cell: Cell) -> PyramidConfig | None:
+    """The pyramid of a cell; None for a dense one. Raises when its settings do not fit together."""
+    if cell.schedule is None:
+        return None
+    return PyramidConfig(schedule=cell.schedule, seed=cell.seed, **cell.settings)
+
+
+def fingerprint(path: str) -> tuple[str, Any]:
+    """The hash of a pretrained model's weights and its config; a head that is still to be made does not count."""
+    with quiet_transformers():
+        model, new_head = load_model(path)
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        if not (new_head and name.startswith("classifier.")):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest(), model.config
+
+
+def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
+    """Ideal speed-ups on rows of these lengths, by multiply-accumulates, and the space saved at N.
+
+    Over a: against the dense model with every row padded to N. Over c: against the dense model at true lengths.
+    """
+    layers, n = config.num_hidden_layers, cell.max_length
+    pyramid = pyramid_config(cell)
+    ours = dense = padded = 0
+    for length, rows in Counter(lengths).items():
+        kept = (length,) * layers if pyramid is None else pyramid.schedule.lengths(length, layers)
+        cost = Cost.of(
+            kept,
+            length,
+            config.hidden_size,
+            config.intermediate_size,
+            placement=pyramid.placement or "middle" if pyramid else "middle",
+            cls_only=pyramid is not None and pyramid.cls_only,
+        )
+        ours += rows * cost.macs
+        dense += rows * cost.dense_macs
+        padded += rows * Cost.of((n,) * layers, n, config.hidden_size, config.intermediate_size).macs
+    at_n = (n,) * layers if pyramid is None else pyramid.schedule.lengths(n, layers)
+    return {
+        "ideal": {"over_a": padded / ours, "over_c": dense / ours},
+        "space": {
+            "printed": space_reduction(at_n, n, config.hidden_size, reading="printed"),
+            "attention_input": space_reduction(at_n, n, config.hidden_size),
+        },
+        "mean_length": sum(lengths) / len(lengths),
+    }
+
+
+def provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
+    """Where and by what a record was made, and the command that makes it again."""
+    places = ("" if site.model == cell.model else " --model DIR") + ("" if site.data is None else " --data DIR")
+    return {
+        "machine": {**describe_machine(), "python": platform.python_version()},
+        "commit": site.commit,
+        "command": f"pyramid-bert study run {site.file} {selection}{places}",
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def code_commit() -> str | None:
+    """The commit of this library if it runs from a repository, with "+changes" when files differ from it."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if (
+        git("ls-files", "--error-unmatch", Path(__file__).name) is None
+    ):  # installed inside of somebody else's repository
+        return None
+    commit = git("rev-parse", "HEAD")
+    return f"{commit}+changes" if commit and git("status", "--porcelain", "--", "..") else commit
+
+
+def _classifier(cell: Cell, site: Site) -> PyramidClassifier:
+    path = site.dense_folder(_dense_key(cell)) if cell.start == "dense" else site.model
+    pyramid = pyramid_config(cell)
+    if pyramid is None:
+        return PyramidClassifier.from_pretrained(path, "dense", max_length=cell.max_length)
+    settings = {key: getattr(pyramid, key) for key in (*cell.settings, "seed")}
+    return PyramidClassifier.from_pretrained(path, pyramid.schedule, max_length=cell.max_length, **settings)
+
+
+def _dense_key(cell: Cell) -> str:
+    assert cell.dense is not None
+    return cell.dense
+
+
+def _score(cell: Cell, metrics: dict[str, float]) -> dict[str, Any]:
+    """The metrics, and the one that the task is judged by. A correlation with a constant is undefined: it counts 0."""
+    headline = TASKS[cell.task].metric
+    finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return {"metric": headline, "value": finite[headline] or 0.0, "metrics": finite, "title": TASKS[cell.task].title}
+
+
+def _keep(classifier: PyramidClassifier, folder: Path) -> None:
+    """Saves a dense classifier, and removes what a killed run left of it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob(f".{folder.name}.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    classifier.save(folder)

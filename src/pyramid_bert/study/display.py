@@ -1,0 +1,131 @@
+"""A study on the terminal: a bar with the time left, a line for each cell that ends, and the table of what is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .grid import Cell
+from .runner import Watcher
+from .store import STATES, Pace, Store
+
+
+class Display(Watcher):
+    """Shows a run on a console, as a context manager."""
+
+    def __init__(self, console: Console, todo: Sequence[Cell], pace: Pace, at_once: int = 1) -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        self.console = console
+        self.bar = Progress(*columns, console=console, transient=True)
+        self.task = self.bar.add_task("", total=len(todo))
+        self.pace = pace
+        self.at_once = at_once
+        self.left = {cell.key: cell for cell in todo}
+        self.running: dict[str, Cell] = {}
+
+    def started(self, cell: Cell) -> None:
+        """Names the cell beside the bar."""
+        self.running[cell.key] = cell
+        self._describe()
+
+    def finished(self, cell: Cell, record: dict[str, Any] | None) -> None:
+        """Moves the bar, and prints what came out."""
+        self.running.pop(cell.key, None)
+        self.left.pop(cell.key, None)
+        if record is not None:
+            if "seconds" in record:
+                self.pace.add(cell, record["seconds"]["total"])
+            self.console.print(outcome(cell, record))
+        self.bar.advance(self.task)
+        self._describe()
+
+    def _describe(self) -> None:
+        seconds = self.pace.seconds(self.left.values(), self.at_once)
+        names = ", ".join(cell.name for cell in self.running.values())
+        self.bar.update(self.task, description=escape(f"{time_left(seconds)} left; running {names}"))
+
+    def __enter__(self) -> Display:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+
+def outcome(cell: Cell, record: dict[str, Any]) -> str:
+    """One line on how a cell or a measurement ended, in rich's markup."""
+    if record["status"] == "failed":
+        return f"[red]failed[/] {escape(cell.name)}: {escape(record['error'])}"
+    if "over_c" in record:
+        return f"measured {escape(cell.name)}: {record['over_c']:.2f}x over c, {record['over_a']:.2f}x over a"
+    return (
+        f"done {escape(cell.name)}: {record['metric']} {100 * record['value']:.1f} at "
+        f"{record['ideal']['over_c']:.2f}x ideal over c, {record['seconds']['total']:.0f} s"
+    )
+
+
+def time_left(seconds: float | None) -> str:
+    """A duration for people.
+
+    Example:
+        >>> time_left(None), time_left(40), time_left(600), time_left(9000)
+        ('unknown time', '40 s', '10 min', '2.5 h')
+    """
+    if seconds is None:
+        return "unknown time"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def status_of(cells: Sequence[Cell], store: Store) -> dict[str, Any]:
+    """How far a study is: cells by state, in all and by task and method, the time left, and what failed."""
+    states = {cell.key: store.state(cell.key) for cell in cells}
+    groups: dict[tuple[str, str], Counter[str]] = {}
+    for cell in cells:
+        groups.setdefault((cell.task, cell.method), Counter())[states[cell.key]] += 1
+    unfinished = [cell for cell in cells if states[cell.key] in ("left", "running")]
+    pace = Pace.of([cell for cell in cells if states[cell.key] == "done"], store)
+    total = Counter(states.values())
+    return {
+        "total": {state: total[state] for state in STATES},
+        "seconds_left": pace.seconds(unfinished) if unfinished else 0.0,
+        "groups": [
+            {"task": task, "method": method, **{state: count[state] for state in STATES}}
+            for (task, method), count in groups.items()
+        ],
+        "failed": [
+            {"id": cell.id, "name": cell.name, "error": (store.read(cell.key) or {}).get("error")}
+            for cell in cells
+            if states[cell.key] == "failed"
+        ],
+    }
+
+
+def status_table(name: str, status: dict[str, Any]) -> Table:
+    """`status_of` as a table: a row a method, a column a task, in each the cells done of all."""
+    total = status["total"]
+    counts = ", ".join(f"{total[state]} {state}" for state in STATES)
+    table = Table(title=f"{name}: {counts}; {time_left(status['seconds_left'])} left, one cell at a time")
+    tasks = list(dict.fromkeys(group["task"] for group in status["groups"]))
+    table.add_column("")
+    for task in tasks:
+        table.add_column(task, justify="right")
+    cells = {(group["method"], group["task"]): group for group in status["groups"]}
+    for method in dict.fromkeys(method for method, _ in cells):
+        table.add_row(method, *(_progress_of(cells.get((method, task))) for task in tasks))
+    return table
+
+
+def _progress_of(group: dict[str, Any] | None) -> str:
+    if group is None:
+        return ""
+    text = f"{group['done']}/{sum(group[state] for state in STATES)}"
+    text += f" [red]{group['failed']} failed[/]" if group["failed"] else ""
+    return text + (f" [cyan]{group['running']} running[/]" if group["running"] else "")

@@ -1,0 +1,77 @@
+"""The methods that a study compares, by name: data that map to fields of `PyramidConfig`. No torch.
+
+The published ones forget the tokens that they do not keep (reduce = "drop"); ours merge them. CS-opt is no method but a
+row of the tables: for each configuration the best m among the core-set methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+# Each kind has configurations of its own: schedules by layer, pooling windows at layers, cuts of the input.
+Kind = Literal["select", "pool", "truncate"]
+DENSE = "Dense"
+CS_OPT = "CS-opt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to make a pyramid.
+
+    Attributes:
+        name: What experiments and tables call it.
+        summary: One line for people.
+        settings: Fields of `PyramidConfig`, but for the schedule.
+        kind: Which of an experiment's configurations it takes.
+        distills: Whether it learns from the dense classifier as well.
+    """
+
+    name: str
+    summary: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    kind: Kind = "select"
+    distills: bool = False
+
+
+def _coreset(name: str, m: int | float | str) -> Method:
+    settings = {"selector": "coreset", "centers_per_step": m, "reduce": "drop"}
+    return Method(name=name, summary=f"core-set, m = {m}", settings=settings)
+
+
+def _by_name(methods: Iterable[Method]) -> dict[str, Method]:
+    return {method.name: method for method in methods}
+
+
+CORESETS = _by_name(
+    [_coreset("CS-1", 1), *(_coreset(f"CS-{m}", m) for m in (0.1, 0.2, 0.3, 0.4, 0.5)), _coreset("CS-k-1", "all")]
+)
+_MERGE = {"selector": "coreset", "centers_per_step": 1, "reduce": "merge"}
+METHODS = CORESETS | _by_name(
+    [
+        Method(name="Att", summary="most attended", settings={"selector": "attention", "reduce": "drop"}),
+        Method(name="Pool", summary="mean of neighbours", settings={"selector": "pool", "reduce": "drop"}, kind="pool"),
+        Method(name="1st", summary="first tokens", settings={"selector": "first", "reduce": "drop"}),
+        Method(
+            name="1st-I",
+            summary="input cut to its first tokens",
+            settings={"selector": "input-first", "reduce": "drop"},
+            kind="truncate",
+        ),
+        Method(name="Rand", summary="random tokens", settings={"selector": "random", "reduce": "drop"}),
+        Method(name="Merge", summary="core-set, others merged", settings=_MERGE),
+        Method(name="Merge+KD", summary="Merge, taught by the dense model", settings=_MERGE, distills=True),
+    ]
+)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of methods as tables list them: core-sets, CS-opt after them, then the others; each once, none for "Dense".
+
+    Example:
+        >>> in_order(["Rand", "CS-opt", "Dense", "CS-1", "Rand"])
+        ['CS-1', 'CS-opt', 'Rand']
+    """
+    order = [*CORESETS, CS_OPT, *(name for name in METHODS if name not in CORESETS)]
+    return [name for name in order if name in set(names)]

@@ -1,0 +1,135 @@
+"""What is checked before a study does any work: settings, model, data, and that results of a folder fit together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..data.glue import TASKS, table_hash
+from ..errors import ExperimentError, PyramidError
+from ..files import check_writable, write_text
+from ..labels import Labels
+from .cell import Site, code_commit, fingerprint, pyramid_config, tables, train_settings
+from .grid import Cell
+from .spec import Study
+from .store import Store
+
+SHARED = "study"  # the record of what all results of a folder share
+
+
+def all_cells(study: Study) -> list[Cell]:
+    """The cells of a study; raises for settings that are out of range or do not fit together."""
+    cells = study.cells(TASKS)
+    problems: dict[str, None] = {}
+    for cell in cells:
+        try:
+            pyramid_config(cell)
+            train_settings(cell)
+        except PyramidError as error:
+            problems[f"{cell.method} {cell.configuration}".strip() + f": {error}"] = None
+    if problems:
+        raise ExperimentError("\n  ".join([f"{study.name} cannot be run:", *problems]))
+    return cells
+
+
+def prepare(
+    study: Study,
+    cells: Sequence[Cell],
+    store: Store,
+    *,
+    file: str,
+    model: str | None,
+    data: str | None,
+    work: str,
+    threads: int | None = None,
+) -> Site:
+    """Where the study runs, when model and data are there and are those of the results that there are already.
+
+    Args:
+        study: The experiment.
+        cells: The cells to be run.
+        store: Where results go.
+        file: The experiment file, for the record.
+        model: Where the model is, if not where the experiment says.
+        data: The folder of the tasks; None for the hub.
+        work: Where the dense classifiers are kept.
+        threads: Threads for torch.
+    """
+    where = model or study.model
+    if where is None:
+        raise ExperimentError(f"{study.name} names no model; give one with --model DIR")
+    check_writable(store.folder)
+    check_writable(Path(work))
+    weights, config = fingerprint(where)
+    _check_fit(cells, where, config)
+    shared = {"weights": weights, "data": _data_hashes(cells, data)}
+    _check_same(store, study, shared)
+    return Site(
+        file=_portable(file), model=where, data=data, work=work, threads=threads, weights=weights, commit=code_commit()
+    )
+
+
+def _check_fit(cells: Sequence[Cell], model: str, config: Any) -> None:
+    """Raises unless the model has the layers and positions that the cells need."""
+    problems: dict[str, None] = {}
+    for cell in cells:
+        if cell.max_length > config.max_position_embeddings:
+            problems[f"{cell.task}: max_length {cell.max_length}, the model reads {config.max_position_embeddings}"] = (
+                None
+            )
+        try:
+            if cell.schedule is not None:
+                cell.schedule.check(config.num_hidden_layers)
+        except PyramidError as error:
+            problems[f"{cell.configuration}: {error}"] = None
+    if problems:
+        raise ExperimentError("\n  ".join([f"the model {model} does not fit this experiment:", *problems]))
+
+
+def _data_hashes(cells: Sequence[Cell], data: str | None) -> dict[str, dict[str, str]]:
+    """The hashes of the rows of each task. Everything is read, so what is wrong with it comes to light now."""
+    hashes = {}
+    for cell in {cell.task: cell for cell in cells}.values():
+        train, dev = tables(cell, data)
+        Labels.of(train.labels, len(train.texts)).targets(dev.labels)
+        hashes[cell.task] = {"train": table_hash(train), "dev": table_hash(dev)}
+    return hashes
+
+
+def _check_same(store: Store, study: Study, shared: dict[str, Any]) -> None:
+    """Refuses to mix results of different models or data in one folder; the first run writes down which they are."""
+    path = store.folder / f"{SHARED}.json"
+    before: dict[str, Any] = {"weights": None, "data": {}}
+    if path.exists():
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+            differing = [task for task, hashes in shared["data"].items() if before["data"].get(task, hashes) != hashes]
+            other_model = before["weights"] != shared["weights"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PyramidError(
+                f"{path} is damaged: {error!r}; remove it to take the next run's model and data"
+            ) from error
+        if other_model or differing:
+            what = "another model" if other_model else f"other rows of {', '.join(differing)}"
+            raise PyramidError(
+                f"the results in {store.folder} were made with {what}; give the same, or another folder with --results"
+            )
+    record = {
+        "format": 1,
+        "status": "done",
+        "study": study.name,
+        "weights": shared["weights"],
+        "data": {**before["data"], **shared["data"]},
+    }
+    if record != before:
+        write_text(path, json.dumps(record, indent=1) + "\n")
+
+
+def _portable(file: str) -> str:
+    """The experiment file as it should be written into records: not where one machine has it."""
+    path = Path(file)
+    if not path.is_absolute():
+        return path.as_posix()
+    return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else path.name

@@ -1,0 +1,234 @@
+"""Studies as a user runs them: a tiny model on tiny tasks, through the command line, killed and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyramid_bert.cli import main
+
+SPEC = """
+methods = ["CS-1", "Merge", "Merge+KD", "Rand", "1st-I", "Pool"]
+seeds = [0, 1]
+measure = { rows = 8, batch_size = 4, rounds = 1 }
+dense = { epochs = 2, batch_size = 16, learning_rate = 2e-3 }
+pyramid = { epochs = 1, batch_size = 16, learning_rate = 2e-3 }
+[tasks.sst2]
+rows = 48
+[configurations]
+select = [{ keep_ratio = 0.5, last_layer = 2 }, { keep_ratio = 0.3, last_layer = 2 }]
+pool = [{ window = 2, at_layers = [2] }]
+truncate = [{ keep_ratio = 0.5 }]
+"""
+CELLS = 2 * (1 + 4 * 2 + 1 + 1)
+DONE = "done sst2"
+
+
+@pytest.fixture(scope="session")
+def glue_dir(sentiment, tmp_path_factory):
+    """sst2/train.tsv and sst2/dev.tsv."""
+    folder = tmp_path_factory.mktemp("glue")
+    (folder / "sst2").mkdir()
+    for name, rows, seed in (("train", 64, 0), ("dev", 24, 1)):
+        lines = [f"{text}\t{int(label == 'pos')}" for text, label in zip(*sentiment(rows, seed), strict=True)]
+        (folder / "sst2" / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    return folder
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, glue_dir, learner_dir):
+    """Runs `pyramid-bert study ACTION tiny.toml ...` in a folder of its own; the experiment is in it."""
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(SPEC)
+
+    def run(action, *words):
+        places = ["--data", str(glue_dir), "--model", str(learner_dir)] if action == "run" else []
+        return main(["study", action, "tiny.toml", *places, *map(str, words)])
+
+    return run
+
+
+def records(folder="results/tiny"):
+    return {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*_*.json")}
+
+
+def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
+    assert study("run", "--only", "sst2 Merge 0.5@1-2 seed 1") == 0
+    found = {record["name"]: record for record in records().values()}
+    assert set(found) == {"sst2 Dense seed 1", "sst2 Merge 0.5@1-2 seed 1"}
+    dense, merge = found["sst2 Dense seed 1"], found["sst2 Merge 0.5@1-2 seed 1"]
+    assert merge["metrics"]["accuracy"] == merge["value"]
+    assert merge["metric"] == "accuracy"
+    assert dense["ideal"]["over_c"] == 1
+    assert dense["space"] == {"printed": 0, "attention_input": 0}
+    assert merge["ideal"]["over_a"] > merge["ideal"]["over_c"] > 1  # texts are far shorter than N = 64
+    assert merge["ideal"]["over_a"] / merge["ideal"]["over_c"] == pytest.approx(dense["ideal"]["over_a"])
+    assert merge["space"]["printed"] > merge["space"]["attention_input"] > 0
+    assert merge["rows"] == {"train": 48, "dev": 24}
+    assert merge["training"]["epochs"] == 1
+    assert merge["training"]["seed"] == merge["pyramid"]["seed"] == 1
+    assert merge["pyramid"]["reduce"] == "merge"
+    assert merge["seconds"]["train"] > 0
+    assert merge["command"] == f"pyramid-bert study run tiny.toml --only {merge['id']} --again --model DIR --data DIR"
+    assert {"cpu", "torch", "python", "pyramid_bert"} <= set(merge["machine"])
+    assert len(merge["data"]["train"]) == len(merge["weights"]) == 64
+    assert DONE in capsys.readouterr().err
+    (kept,) = Path("runs/tiny/dense").iterdir()
+    assert (kept / "model.safetensors").exists()
+
+    before = {path: path.stat().st_mtime_ns for path in Path("results/tiny").glob("*_*.json")}
+    assert study("run", "--only", "sst2 Merge 0.5@1-2 seed 1") == 0
+    assert {path: path.stat().st_mtime_ns for path in Path("results/tiny").glob("*_*.json")} == before
+    assert "nothing is left to run" in capsys.readouterr().err
+    assert study("run", "--only", merge["id"], "--again") == 0
+    again = {record["name"]: record for record in records().values()}
+    assert again["sst2 Merge 0.5@1-2 seed 1"]["value"] == merge["value"]
+    assert again["sst2 Merge 0.5@1-2 seed 1"]["finished"] >= merge["finished"]
+    assert [path for path, old in before.items() if path.stat().st_mtime_ns != old] == [
+        Path("results/tiny") / f"sst2_Merge_0.5@1-2_s1_{merge['id']}.json"
+    ]
+
+
+def start(glue_dir, learner_dir, *words):
+    """The command in a process of its own, to be killed."""
+    places = ["--data", str(glue_dir), "--model", str(learner_dir)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "pyramid_bert", "study", "run", "tiny.toml", *places, *words],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, "nothing happened for two minutes"
+        time.sleep(0.02)
+
+
+def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study, capsys, glue_dir, learner_dir):
+    process = start(glue_dir, learner_dir)
+    wait_for(lambda: len(records()) >= 3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    first = records()
+    assert 3 <= len(first) < CELLS
+    assert all(record["status"] == "done" for record in first.values())
+
+    assert study("run", "--jobs", 2) == 0
+    every = records()
+    assert len(every) == CELLS
+    assert {key: every[key] for key in first} == first  # what was done was not done again
+    values = {record["name"]: record["metrics"] for record in every.values()}
+    assert all(record["cell"]["distills"] == ("KD" in record["name"]) for record in every.values())
+    assert len(values) == CELLS
+    assert capsys.readouterr().err.count(DONE) == CELLS - len(first)
+
+    assert study("status", "--json") == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["total"] == {"done": CELLS, "failed": 0, "running": 0, "left": 0}
+    assert status["seconds_left"] == 0
+
+    assert study("table", "--axis", "measured-c") == 0
+    assert "Merge" in capsys.readouterr().out
+    assert study("run", "--measure") == 0
+    assert len(list(Path("results/tiny/measured").glob("*.json"))) == 3 * 2 + 1 + 1
+    capsys.readouterr()
+    for axis in ("ideal-c", "ideal-a", "measured-a", "measured-c", "space", "space-printed"):
+        at = "0.1" if axis.startswith("space") else "0.01,99"
+        assert study("table", "--axis", axis, "--at", at, "--json") == 0
+        entries = json.loads(capsys.readouterr().out)["entries"]
+        assert {entry["method"] for entry in entries} == {"CS-1", "Merge", "Merge+KD", "Rand", "1st-I", "Pool"}
+        assert all(entry["seeds"] == 2 for entry in entries if entry["at"] != 99)
+        assert all(entry["mean"] is None for entry in entries if entry["at"] == 99)
+    assert study("table", "--markdown") == 0
+    assert "| at 1.5x | SST-2 |" in capsys.readouterr().out
+    pytest.importorskip("matplotlib")
+    assert study("plot", "--out", "picture.png") == 0
+    assert capsys.readouterr().out.split() == ["picture.png", "picture.svg"]
+    assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_selection_at_inference_trains_only_the_dense_model(study):
+    text = SPEC.replace("seeds = [0, 1]", 'selection = "inference"').replace('"Merge+KD", ', "")
+    Path("tiny.toml").write_text(text)
+    assert study("run", "--only", "*CS-1*") == 0
+    found = list(records().values())
+    assert [record["training"] is None for record in found].count(False) == 1
+    assert {record["cell"]["method"] for record in found} == {"Dense", "CS-1"}
+    assert all(record["seconds"]["train"] == 0 for record in found if record["cell"]["method"] == "CS-1")
+
+
+def test_start_from_the_pretrained_model_needs_no_dense_one(study):
+    Path("tiny.toml").write_text('start = "pretrained"\n' + SPEC)
+    assert study("run", "--only", "sst2 Rand 0.3@1-2 seed 0") == 0
+    assert {record["cell"]["method"] for record in records().values()} == {"Rand"}
+
+
+def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_dir, glue_dir, tmp_path):
+    assert study("run", "--only", "sst2 Dense seed 0") == 0
+    assert study("run", "--model", tiny_model_dir) == 1
+    assert "were made with another model" in capsys.readouterr().err
+    other = tmp_path / "other" / "sst2"
+    other.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        text = (glue_dir / "sst2" / name).read_text()
+        (other / name).write_text(text.replace("film", "movie"))
+    assert study("run", "--data", other.parent) == 1
+    assert "other rows of sst2" in capsys.readouterr().err
+    assert len(records()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (("methods = [", "methods = ["), 1, "no such folder: nowhere"),
+        (("seeds", "seeds ="), 2, "is no TOML file"),
+        (('"CS-1"', '"CS-l"'), 2, "unknown method 'CS-l'; did you mean 'CS-1'?"),
+        (("tasks.sst2", "tasks.sst3"), 2, "unknown task 'sst3'; did you mean 'sst2'?"),
+        (
+            ("keep_ratio = 0.3, last_layer = 2", "keep_ratio = 0.3, last_layer = 5"),
+            2,
+            "last_layer must be in 1-4, got 5",
+        ),
+        (("learning_rate = 2e-3", "learning_rate = 2e3"), 2, "learning_rate must be a number in"),
+        (("rows = 48", "rows = 48\nmax_length = 500"), 2, "max_length 500, the model reads 128"),
+    ],
+)
+def test_mistakes_are_found_before_any_work(study, capsys, change, code, message):
+    Path("tiny.toml").write_text(SPEC.replace(*change))
+    data = ["--data", "nowhere"] if code == 1 else []
+    assert study("run", *data) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not records()
+    assert not Path("runs/tiny/dense").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["run", "--jobs", "0"], 2, "--jobs must be at least 1, got 0"),
+        (["run", "--only", "xyz"], 1, "no cell is meant by 'xyz'"),
+        (["run", "--measure", "--jobs", "2"], 2, "--measure runs alone"),
+        (["table", "--at", "fast"], 2, "--at takes numbers"),
+        (["table", "--markdown", "--json"], 2, "not both"),
+        (["plot"], 1, "nothing to draw"),
+    ],
+)
+def test_wrong_calls(study, capsys, words, code, message):
+    assert study(*words) == code
+    assert message in capsys.readouterr().err
+
+
+def test_help_of_an_action(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["study", "run", "--help"])
+    assert end.value.code == 0
+    assert "--limit-minutes" in capsys.readouterr().out

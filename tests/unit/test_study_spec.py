@@ -1,0 +1,243 @@
+"""Experiments as data: what a file stands for, and what is refused."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyramid_bert import PyramidConfig, Schedule
+from pyramid_bert.data.glue import TASKS
+from pyramid_bert.errors import ExperimentError
+from pyramid_bert.study import METHODS, load_study
+from pyramid_bert.study.grid import highest_layer, schedule_name
+from pyramid_bert.study.preflight import all_cells
+from pyramid_bert.study.spec import read_study
+
+EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
+SELECT = [{"keep_ratio": 0.25, "last_layer": 3}, {"keep_ratio": 0.5, "first_layer": 2, "last_layer": 3}]
+POOL = [{"window": 2, "at_layers": [2]}]
+
+
+def data(**changes):
+    plain = {
+        "name": "s",
+        "tasks": {"rte": {}, "sst2": {"rows": 100}},
+        "methods": ["CS-1", "Merge"],
+        "configurations": {"select": SELECT},
+        "seeds": [0, 1],
+    }
+    return {**plain, **changes}
+
+
+def cells(**changes):
+    return read_study(data(**changes)).cells(TASKS)
+
+
+def test_expansion_is_every_method_configuration_task_and_seed_and_the_dense_model():
+    every = cells()
+    assert len(every) == 2 * 2 * (1 + 2 * 2)
+    assert len({cell.id for cell in every}) == len({cell.key for cell in every}) == len(every)
+    assert sum(cell.is_dense for cell in every) == 4
+
+
+def test_order_serves_a_partial_run():
+    every = cells()
+    assert [cell.seed for cell in every] == sorted(cell.seed for cell in every)
+    first = [cell for cell in every if cell.seed == 0]
+    assert [cell.task for cell in first] == ["sst2"] * 5 + ["rte"] * 5  # 100 rows are cheaper than all of RTE
+    keys = [cell.key for cell in every]
+    for cell in every:
+        assert cell.dense is None or keys.index(cell.dense) < keys.index(cell.key)
+    weights = [cell.weight for cell in first[1:5]]
+    assert weights == sorted(weights)
+
+
+def test_ids_depend_on_what_determines_the_result_and_on_nothing_else():
+    one = next(cell for cell in cells() if cell.name == "sst2 CS-1 0.25@1-3 seed 1")
+    assert one.id == "9e23be16be"  # must not change: results on disk go by it
+    assert one.key == "sst2_CS-1_0.25@1-3_s1_9e23be16be"
+    same = cells(
+        name="other", methods=["CS-1", "Att"], seeds=[1], pyramid={"temperature": 3}, tasks={"sst2": {"rows": 100}}
+    )
+    assert one.id in {cell.id for cell in same}
+    assert one.id in {cell.id for cell in cells(pyramid={"epochs": 3})}  # the default, said aloud
+    for changes in (
+        {"model": "bert"},
+        {"start": "pretrained"},
+        {"selection": "inference"},
+        {"pyramid": {"epochs": 2}},
+        {"dense": {"epochs": 2}},  # it starts from there
+        {"tasks": {"sst2": {"rows": 101}}},
+        {"tasks": {"sst2": {"rows": 100, "max_length": 32}}},
+        {"tasks": {"sst2": {"rows": 100, "pyramid": {"batch_size": 8}}}},
+    ):
+        assert one.id not in {cell.id for cell in cells(**changes)}, changes
+
+
+def test_measurements_are_shared_by_cells_that_run_alike():
+    plan = {"rows": 8, "batch_size": 4, "rounds": 1}
+    every = [cell for cell in cells(methods=["Merge", "Merge+KD", "CS-1"]) if not cell.is_dense and cell.task == "rte"]
+    assert len(every) == 2 * 3 * 2
+    assert len({cell.measurement(plan) for cell in every}) == 2 * 2
+
+
+def test_training_comes_from_the_task_the_study_and_the_tasks_own_table_in_this_order():
+    every = cells(
+        tasks={"rte": {"pyramid": {"epochs": 5}}}, pyramid={"epochs": 2, "learning_rate": 1e-4, "temperature": 4}
+    )
+    dense, *others = every
+    assert dense.training == {"epochs": 3.0, "batch_size": 16, "learning_rate": 2e-5}
+    assert others[0].training == {"epochs": 5.0, "batch_size": 16, "learning_rate": 1e-4}
+    taught = cells(methods=["Merge+KD"], pyramid={"temperature": 4})[1]
+    assert taught.training["temperature"] == 4
+    assert taught.distills
+
+
+def test_inference_trains_nothing_and_starts_from_the_dense_model():
+    for cell in cells(selection="inference", start="pretrained"):
+        assert (cell.training is None) == (not cell.is_dense)
+        assert cell.start == ("pretrained" if cell.is_dense else "dense")
+
+
+def test_a_start_from_the_pretrained_model_waits_for_nobody_but_a_teacher():
+    every = cells(start="pretrained", methods=["Merge", "Merge+KD"])
+    assert {(cell.method, cell.dense is None) for cell in every} == {
+        ("Dense", True),
+        ("Merge", True),
+        ("Merge+KD", False),
+    }
+
+
+def test_kinds_of_methods_get_their_own_configurations():
+    every = cells(
+        methods=["Att", "Pool", "1st-I"],
+        configurations={"select": [{"lengths": [8, 4], "n": 16}], "pool": POOL, "truncate": [{"keep_ratio": 0.5}]},
+    )
+    assert {cell.configuration for cell in every} == {"", "8-4of16", "w2@2", "0.5@input"}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
+def test_every_method_makes_a_pyramid(method):
+    schedule = {
+        "select": Schedule.exponential(0.5, 2),
+        "pool": Schedule.strided(2, [1]),
+        "truncate": Schedule.input_only(0.5),
+    }[method.kind]
+    config = PyramidConfig(schedule=schedule, **method.settings)
+    assert config.reduce == ("merge" if method.name.startswith("Merge") else "drop")
+    if method.name.startswith("CS-"):
+        assert config.centers_per_step == {"1": 1, "k-1": "all"}.get(method.name[3:]) or float(method.name[3:])
+
+
+def test_names_and_depth_of_schedules():
+    schedules = {
+        "0.25@2-3": (Schedule.exponential(0.25, 3, first_layer=2), 3),
+        "0.5@4-4+min3": (Schedule.constant(0.5, first_layer=4, min_tokens=3), 4),
+        "0.5@1-2+floor": (Schedule.exponential(0.5, 2, rounding="floor"), 2),
+        "9-5": (Schedule.custom([9, 5]), 2),
+        "w3@1+4": (Schedule.strided(3, [4, 1]), 4),
+        "0.5@input": (Schedule.input_only(0.5), 1),
+    }
+    assert {schedule_name(schedule): highest_layer(schedule) for schedule, _ in schedules.values()} == {
+        name: depth for name, (_, depth) in schedules.items()
+    }
+
+
+def test_everything_wrong_is_named_at_once():
+    wrong = data(
+        nmae="s",
+        tasks={"sst2": {"row": 5, "rows": 1, "dense": {"epoch": 1}}},
+        methods=["CS-l", "Pool", "1st-I", "1st-I"],
+        configurations={"select": [{"keep_ratio": 2, "last_layer": 3}, {"keep_ration": 0.5}], "pool": [{"window": 2}]},
+        seeds=[0, 0],
+        start="dens",
+        selection="inferense",
+        pyramid={"epochs": "three"},
+        measure={"round": 1},
+    )
+    with pytest.raises(ExperimentError) as caught:
+        read_study(wrong)
+    text = str(caught.value)
+    for part in (
+        "unknown key 'nmae'; did you mean 'name'?",
+        "tasks.sst2: unknown key 'row'; did you mean 'rows'?",
+        "tasks.sst2.rows must be a whole number of at least 2, got 1",
+        "tasks.sst2.dense: unknown key 'epoch'; did you mean 'epochs'?",
+        "unknown method 'CS-l'; did you mean 'CS-1'?",
+        "methods names 1st-I twice",
+        "configurations.select, entry 1: keep_ratio must be in (0, 1], got 2",
+        "configurations.select, entry 2: unknown key 'keep_ration'; did you mean 'keep_ratio'?",
+        "configurations.pool, entry 1: missing 1 required positional argument: 'at_layers'",
+        "configurations.truncate is missing, and 1st-I, 1st-I takes its configurations from there",
+        "seeds must be a list of different whole numbers, got [0, 0]",
+        "unknown start 'dens'; did you mean 'dense'?",
+        "unknown selection 'inferense'; did you mean 'inference'?",
+        "pyramid.epochs must be a number, got 'three'",
+        "measure: unknown key 'round'; did you mean 'rounds'?",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": []}, "tasks must be a list of at least one name"),
+        ({"tasks": {}}, "tasks is empty"),
+        ({"tasks": {"rte": 5}}, "tasks.rte must be a table"),
+        ({"name": "a/b"}, "name must be a word that can name a folder, got 'a/b'"),
+        ({"methods": ["Merge+KD"], "selection": "inference"}, "Merge+KD cannot learn"),
+        ({"configurations": [SELECT]}, "configurations must be a table with select, pool, truncate"),
+        ({"configurations": {"select": SELECT + SELECT[:1]}}, "entry 3 is there twice"),
+        ({"configurations": {"select": [0.5]}}, "must be a list of tables"),
+        ({"measure": 3}, "measure must be true, false or a table, got 3"),
+        ({"seeds": [-1]}, "each of seeds must be a whole number of at least 0, got -1"),
+        ({"model": 1}, "model must be a folder or a name on the hub, got 1"),
+        ({"dense": 3}, "dense must be a table"),
+    ],
+)
+def test_refused(changes, message):
+    with pytest.raises(ExperimentError, match=re.escape(message)):
+        read_study(data(**changes))
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(ExperimentError, match="no experiment file at"):
+        load_study(tmp_path / "none.toml")
+    with pytest.raises(ExperimentError, match="is a folder"):
+        load_study(tmp_path)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ExperimentError, match="is no TOML file"):
+        load_study(tmp_path / "binary.toml")
+
+
+def test_the_name_of_the_file_is_the_name_of_the_study(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'tasks = ["rte"]\nmethods = ["1st"]\nmeasure = true\n'
+        "[configurations]\nselect = [{ keep_ratio = 0.5, last_layer = 2 }]"
+    )
+    study = load_study(file)
+    assert study.name == "mine"
+    assert study.measure == {"rows": 128, "batch_size": 32, "rounds": 3}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_shipped_experiments_can_be_run_on_six_layers(path):
+    study = load_study(path)
+    assert study.name == path.stem
+    assert study.model is None
+    for cell in all_cells(study):
+        if cell.schedule is not None:
+            cell.schedule.check(6)
+
+
+def test_reading_an_experiment_needs_no_torch():
+    code = (
+        "import sys; sys.argv = ['pyramid-bert']\n"
+        "from pyramid_bert.study import load_study\n"
+        f"load_study({str(EXPERIMENTS[0])!r})\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
