@@ -21,6 +21,7 @@ from transformers import Trainer
 
 from .errors import CheckpointError, UnsupportedModelError
 from .files import write_text
+from .processes import first_process, share_weights, wait_for_all
 
 _TENSORS = "training_state.safetensors"
 _REST = "training_state.json"
@@ -72,6 +73,7 @@ class SafeTrainer(Trainer):
             tensors |= {f"cuda{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
         rest = {"python": random.getstate(), "numpy": [kind, int(position), int(has_gauss), float(gauss)]}
         _write(Path(output_dir), self._rank_suffix, tensors, rest)
+        wait_for_all()  # the first process makes the checkpoint complete, so the others' files have to be there
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is None:
@@ -88,6 +90,43 @@ class SafeTrainer(Trainer):
     @property
     def _rank_suffix(self) -> str:
         return f"rng{self.args.process_index}-"
+
+    def restore_best(self) -> None:
+        """Puts back the weights of the best evaluation (the last, if none was any good), in every process."""
+        stateful: Any = self
+        if self.args.should_save:
+            step = self.state.best_global_step or self.state.global_step
+            weights = Path(str(self.args.output_dir)) / f"checkpoint-{step}" / "model.safetensors"
+            try:
+                stateful.model.load_state_dict(load_file(weights))
+            except (OSError, SafetensorError, RuntimeError) as error:
+                raise CheckpointError(f"cannot read the best weights in {weights}: {error}; train again") from error
+        share_weights(stateful.model)
+
+
+def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | None:
+    """The checkpoint to go on from, or None for a fresh start. Another run's folder is refused.
+
+    Args:
+        folder: Where checkpoints go.
+        fingerprint: What makes the run this one; kept in run.json.
+    """
+    record = folder / "run.json"
+    found = last_complete_checkpoint(folder)
+    if found is not None:
+        try:
+            before = json.loads(record.read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise CheckpointError(f"{folder} holds checkpoints but no readable run.json; use another folder") from error
+        changed = sorted(key for key in fingerprint if before.get(key) != json.loads(json.dumps(fingerprint[key])))
+        if changed:
+            raise CheckpointError(
+                f"{folder} holds checkpoints of another run: {', '.join(changed)} differ. "
+                "Go on from the model that the run began with, use another folder, or remove these checkpoints"
+            )
+    if first_process():
+        write_text(record, json.dumps(fingerprint, indent=1))
+    return found
 
 
 def last_complete_checkpoint(folder: Path) -> Path | None:

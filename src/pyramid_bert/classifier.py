@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from .config import PyramidConfig
-from .data import Encoded, Text, collate, encode, sorted_batches
+from .data import Encoded, Text, collate, encode
+from .distillation import check_teacher
 from .errors import CheckpointError, DataError, PyramidError
 from .explanation import Explanation
 from .files import check_replaceable, replacing_folder, write_text
 from .hub import is_pyramid, pyramid_settings, pyramidize, restore
+from .inference import outputs_of
 from .labels import Labels
 from .loading import load_model, load_tokenizer
 from .metrics import classification_metrics, regression_metrics
+from .processes import first_process
 from .schedule import Schedule
 from .tracing import explain
-from .training import TrainSettings, finetune, quiet_transformers
+from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 
 _RECORD = "classifier.json"
 # What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
-WRITTEN = ("config.json", _RECORD, "model*.safetensors*", "*token*.json", "vocab.txt", "checkpoints", ".*")
+WRITTEN = ("config.json", _RECORD, "model*.safetensors*", "*token*.json", "vocab.txt", "checkpoints", LOG, ".*")
 
 
 class PyramidClassifier:
@@ -44,6 +45,7 @@ class PyramidClassifier:
         tokenizer: Its tokenizer.
         labels: What the model predicts; None until it is known.
         max_length: Texts are cut to so many tokens; None refuses texts that are too long for the model.
+        history: The log of the last `fit`: losses, learning rates and metrics by step.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class PyramidClassifier:
         self.tokenizer = tokenizer
         self.labels = labels
         self.max_length = max_length
+        self.history: list[dict[str, Any]] = []
 
     @classmethod
     def from_pretrained(
@@ -99,7 +102,10 @@ class PyramidClassifier:
         labels: Sequence[Any],
         *,
         settings: TrainSettings | None = None,
+        teacher: PyramidClassifier | None = None,
+        dev: tuple[Sequence[Text], Sequence[Any]] | None = None,
         output_dir: str | Path | None = None,
+        log_dir: str | Path | None = None,
         progress: bool = True,
         **changes: Any,
     ) -> PyramidClassifier:
@@ -109,7 +115,11 @@ class PyramidClassifier:
             texts: Texts, or pairs of texts.
             labels: One a text: strings or ints for classes, floats for regression.
             settings: How to train.
-            output_dir: Where checkpoints go; a stopped run with the same arguments goes on from there.
+            teacher: A trained classifier, usually dense, whose outputs for the texts are learned beside the labels.
+            dev: Texts and labels to evaluate on after each epoch; `history` keeps the metrics, and the setting
+                `patience` stops early by them.
+            output_dir: Where checkpoints and a log go; a stopped run with the same arguments goes on from there.
+            log_dir: Where event files for TensorBoard go.
             progress: Show a bar.
             **changes: Single fields of `TrainSettings`, instead of `settings`.
         """
@@ -117,23 +127,45 @@ class PyramidClassifier:
             raise PyramidError("give fit either settings or single fields of TrainSettings, not both")
         settings = settings or TrainSettings(**changes)
         found = Labels.of(labels, len(texts))
-        items = self.encode(texts)
-        if self.labels is None or not found.fits_into(self.labels):
-            self._new_head(found, settings.seed)
-        assert self.labels is not None
-        targets = self.labels.targets(labels)
-        title = "training the pyramid" if is_pyramid(self.model) else "training the dense model"
-        finetune(
+        if teacher is not None and found.fits_into(teacher.known_labels()):
+            found = teacher.known_labels()
+        new_head = self.labels is None or not found.fits_into(self.labels)
+        known = found if new_head or self.labels is None else self.labels
+        if teacher is not None:
+            check_teacher(teacher, self, known, hidden=settings.hidden_weight > 0)
+        data = self._training_data(texts, labels, known)
+        measured = None if dev is None else self._dev(*dev, known, settings)
+        if new_head:
+            self._new_head(known, settings.seed)
+        self.history = finetune(
             self.model,
             self.tokenizer,
-            items,
-            targets,
+            data,
             settings,
+            teacher=None if teacher is None else teacher.model,
+            dev=measured,
             output_dir=output_dir,
+            log_dir=log_dir,
             progress=progress,
-            title=title,
+            title="training the pyramid" if is_pyramid(self.model) else "training the dense model",
         )
         return self
+
+    def _training_data(self, texts: Sequence[Text], labels: Sequence[Any], known: Labels) -> TrainingData:
+        targets = known.targets(labels, texts=len(texts))
+        return TrainingData(self.encode(texts), targets, self.tokenizer.pad_token_id)
+
+    def _dev(self, texts: Sequence[Text], labels: Sequence[Any], known: Labels, settings: TrainSettings) -> Dev:
+        """The dev data, and how to measure on it in the middle of training."""
+        data = self._training_data(texts, labels, known)
+        metric = settings.metric_for(regression=known.classes is None)
+
+        def measure() -> dict[str, float]:
+            size = settings.eval_batch_size
+            outputs = outputs_of(self.model, data.items, data.pad_id, batch_size=size, share=True)
+            return _metrics(known, labels, outputs.logits.numpy())
+
+        return Dev(data, measure, metric)
 
     def predict(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
         """The predicted label of each text: (n,), or numbers for a regressor."""
@@ -150,12 +182,14 @@ class PyramidClassifier:
     def predict_logits(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
         """The raw outputs of the model: (n, classes). Texts run sorted by length and come back in their own order."""
         self.known_labels()
-        items = self.encode(texts)
-        out = np.zeros((len(items), self.model.config.num_labels), dtype=np.float32)
-        batches = sorted_batches([len(item) for item in items], batch_size)
-        for rows in _shown(batches, progress):
-            out[rows] = self._logits([items[i] for i in rows])
-        return out
+        outputs = outputs_of(
+            self.model,
+            self.encode(texts),
+            self.tokenizer.pad_token_id,
+            batch_size=batch_size,
+            title="predicting" if progress else None,
+        )
+        return outputs.logits.numpy()
 
     def evaluate(
         self, texts: Sequence[Text], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
@@ -163,9 +197,8 @@ class PyramidClassifier:
         """Metrics by name: accuracy, f1 and matthews for classes; spearman, pearson and rmse for numbers."""
         known = self.known_labels()
         known.targets(labels, texts=len(texts))  # refuses unknown labels before any work
-        predicted = self.predict(texts, batch_size=batch_size, progress=progress)
-        measure = regression_metrics if known.classes is None else classification_metrics
-        return measure(list(labels), predicted.tolist())
+        logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
+        return _metrics(known, labels, logits)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -184,7 +217,12 @@ class PyramidClassifier:
         return explain(self.model, self.tokenizer, self.known_labels(), text, batch)
 
     def save(self, folder: str | Path) -> None:
-        """Writes model, tokenizer and labels to a folder, from which `load` and the Auto classes read them."""
+        """Writes model, tokenizer and labels to a folder, from which `load` and the Auto classes read them.
+
+        Where several processes train together the first one writes.
+        """
+        if not first_process():
+            return
         target = Path(folder)
         check_replaceable(target, WRITTEN)
         known = self.known_labels()
@@ -193,6 +231,8 @@ class PyramidClassifier:
             self.tokenizer.save_pretrained(scratch)
             record = {"format": 1, "classes": known.classes, "max_length": self.max_length}
             write_text(scratch / _RECORD, json.dumps(record, ensure_ascii=False, indent=1))
+            if self.history:
+                write_text(scratch / LOG, log_text(self.history))
 
     @classmethod
     def load(cls, folder: str | Path, *, attn_implementation: str | None = None) -> PyramidClassifier:
@@ -216,12 +256,6 @@ class PyramidClassifier:
         """The texts as the model reads them, at their true lengths."""
         positions = self.model.config.max_position_embeddings
         return encode(self.tokenizer, texts, positions=positions, max_length=self.max_length)
-
-    @torch.inference_mode()
-    def _logits(self, items: Sequence[Encoded]) -> NDArray[Any]:
-        batch = collate(items, self.tokenizer.pad_token_id)
-        batch = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
-        return self.model(**batch).logits.float().cpu().numpy()
 
     def known_labels(self) -> Labels:
         """What the model predicts; raises when it has not learned anything yet."""
@@ -268,12 +302,9 @@ def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, An
         pyramidize(model, config=saved.replace(**changes))
 
 
-def _shown(batches: list[list[int]], progress: bool) -> Iterator[list[int]]:
-    if not progress:
-        yield from batches
-        return
-    console = Console(stderr=True)
-    yield from track(batches, description="predicting", console=console)
+def _metrics(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:
+    measure = regression_metrics if known.classes is None else classification_metrics
+    return measure(list(labels), known.decode(logits).tolist())
 
 
 def _read_record(path: str | Path) -> dict[str, Any] | None:

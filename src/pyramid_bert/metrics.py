@@ -9,6 +9,10 @@ import numpy as np
 
 from .errors import DataError, MissingExtraError
 
+# Names of the metrics, the one that counts by default first.
+CLASSIFICATION = ("accuracy", "f1", "matthews")
+REGRESSION = ("spearman", "pearson", "rmse")
+
 
 def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
     """Accuracy, F1 (of the higher of two classes, or the mean over more) and Matthews correlation.

@@ -1,304 +1,274 @@
-"""Fine-tuning on transformers' Trainer: batches by length, progress, checkpoints, and a resume that changes nothing."""
+"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, a resume that changes nothing."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
-from transformers import TrainerCallback, TrainingArguments
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.utils import logging as transformers_logging
+from torch.utils.data import Sampler
+from transformers import TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerState
 
-from .checkpoints import SafeTrainer, last_complete_checkpoint
-from .data import Encoded, collate
-from .errors import CheckpointError, MissingExtraError, PyramidError
-from .files import check_writable, write_text
+from .callbacks import (
+    LOG,
+    LOG_EVERY,
+    JsonLog,
+    Pace,
+    RichProgress,
+    check_tensorboard,
+    log_entries,
+    log_text,
+    quiet_transformers,
+    sign,
+    tensorboard,
+)
+from .checkpoints import SafeTrainer, checkpoint_to_resume
+from .distillation import Distillation
+from .errors import MissingExtraError, PyramidError
+from .files import check_writable
+from .inference import Outputs, cls_vectors, outputs_of
+from .processes import first_process, place
+from .train_settings import TrainSettings
+from .training_data import LengthSampler, TrainingData
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings:
-    """How to fine-tune. The defaults are the paper's for GLUE, but for the batch size.
-
-    Attributes:
-        learning_rate: Peak learning rate; it falls linearly to 0.
-        epochs: Passes over the data.
-        batch_size: Texts a step.
-        warmup_ratio: Share of the steps over which the learning rate rises.
-        weight_decay: Decoupled weight decay.
-        seed: Seed of everything random.
-        checkpoints_per_epoch: How often the state is saved, when there is an output folder.
-    """
-
-    learning_rate: float = 2e-5
-    epochs: float = 3
-    batch_size: int = 32
-    warmup_ratio: float = 0.0
-    weight_decay: float = 0.0
-    seed: int = 0
-    checkpoints_per_epoch: int = 2
-
-    def __post_init__(self) -> None:
-        for name, kind, low, high in (
-            ("learning_rate", float, 1e-12, 1),
-            ("epochs", float, 1e-6, 10_000),
-            ("batch_size", int, 1, 1_000_000),
-            ("warmup_ratio", float, 0, 1),
-            ("weight_decay", float, 0, 1),
-            ("seed", int, 0, 2**32 - 1),
-            ("checkpoints_per_epoch", int, 1, 1_000_000),
-        ):
-            value = getattr(self, name)
-            fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
-            if not fits or isinstance(value, bool) or not low <= value <= high:
-                what = "a whole number" if kind is int else "a number"
-                raise PyramidError(f"{name} must be {what} in {low:g}-{high:g}, got {value!r}")
+_NEVER = 2**31
 
 
-class EncodedDataset(Dataset[tuple[Encoded, float | int]]):
-    """Encoded texts with their targets."""
+@dataclass(frozen=True)
+class Dev:
+    """Data to evaluate on after each epoch, and how. Every process takes part in `measure`, and gets the same."""
 
-    def __init__(self, items: Sequence[Encoded], targets: Sequence[float | int]) -> None:
-        self.items = items
-        self.targets = targets
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, i: int) -> tuple[Encoded, float | int]:
-        return self.items[i], self.targets[i]
-
-
-class LengthSampler(Sampler[int]):
-    """Shuffles so that texts of similar length meet in a batch; the order depends on seed and epoch alone.
-
-    transformers' sampler of the same purpose draws from the global random state, and so would deal other batches
-    after a resume.
-    """
-
-    CHUNK = 50  # batches that are sorted together: large enough to match lengths, small enough to stay random
-
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self.lengths = lengths
-        self.batch_size = batch_size
-        self.seed = seed
-        self.epoch = 0
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called before each pass over the data."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        order = torch.randperm(len(self), generator=generator).tolist()
-        chunk = self.CHUNK * self.batch_size
-        batches = []
-        for start in range(0, len(order), chunk):
-            part = sorted(order[start : start + chunk], key=lambda i: self.lengths[i], reverse=True)
-            batches += [part[i : i + self.batch_size] for i in range(0, len(part), self.batch_size)]
-        # Only the last chunk can end with a short batch, and a short batch has to stay last.
-        short = [batches.pop()] if len(batches[-1]) < self.batch_size else []
-        shuffled = torch.randperm(len(batches), generator=generator).tolist()
-        for batch in [*(batches[i] for i in shuffled), *short]:
-            yield from batch
+    data: TrainingData
+    measure: Callable[[], dict[str, float]]
+    metric: str
 
 
 class PyramidTrainer(SafeTrainer):
-    """The Trainer with our sampler."""
+    """The Trainer with our sampler, the teacher's part of the loss, and our own evaluation."""
+
+    sampler: LengthSampler
+    distillation: Distillation | None = None
+    dev: Dev | None = None
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
-        data: Any = train_dataset or self.train_dataset
-        return LengthSampler([len(item) for item in data.items], self.args.train_batch_size, self.args.seed)
+        return self.sampler
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor | tuple[Tensor, Any]:
+        """The labels' loss, mixed with the teacher's if there is one."""
+        if self.distillation is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        taught = {name: inputs.pop(name) for name in list(inputs) if name.startswith("teacher_")}
+        with cls_vectors(self.model) as seen:
+            outputs = model(**inputs)
+        cls = seen[0] if self.distillation.hidden_weight else None
+        loss = self.distillation.loss(outputs.loss, outputs.logits, cls, taught)
+        return (loss, outputs) if return_outputs else loss
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Metrics on the dev data, logged."""
+        assert self.dev is not None
+        evaluated: Any = self.model
+        evaluated.eval()
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.dev.measure().items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
 
 def finetune(
     model: Any,
     tokenizer: Any,
-    items: Sequence[Encoded],
-    targets: Sequence[float | int],
+    data: TrainingData,
     settings: TrainSettings,
     *,
+    teacher: Any = None,
+    dev: Dev | None = None,
     output_dir: str | Path | None = None,
+    log_dir: str | Path | None = None,
     progress: bool = True,
     title: str = "training",
-) -> None:
-    """Trains `model` in place.
+) -> list[dict[str, Any]]:
+    """Trains `model` in place, and returns the log of the run.
 
     Args:
         model: A transformers classifier, dense or pyramid.
         tokenizer: Its tokenizer.
-        items: The texts.
-        targets: Class numbers, or floats for regression.
+        data: What to learn from.
         settings: How to train.
-        output_dir: Where checkpoints go. A run that was stopped goes on from the last one there, and ends with the
-            weights that it would have had. Without it nothing is saved on the way.
+        teacher: A transformers classifier whose outputs are to be learned as well.
+        dev: What to evaluate on after each epoch.
+        output_dir: Where checkpoints and the log go. A run that was stopped goes on from the last one there, and ends
+            with the weights that it would have had. Without it nothing is saved on the way.
+        log_dir: Where TensorBoard's event files go.
         progress: Show a progress bar on stderr.
         title: What the bar says.
     """
     if find_spec("accelerate") is None:
         raise MissingExtraError("accelerate", "train", "training")
-    if output_dir is None:
-        with tempfile.TemporaryDirectory() as scratch:  # the Trainer wants a folder, though nothing is saved
-            trainer = _make_trainer(
-                model, tokenizer, EncodedDataset(items, targets), settings, Path(scratch), save=False
-            )
-            _run(trainer, None, title if progress else None)
-        return
-    folder = Path(output_dir)
-    check_writable(folder)
-    resume = _checkpoint_to_resume(folder, _fingerprint(model, items, targets, settings))
-    trainer = _make_trainer(model, tokenizer, EncodedDataset(items, targets), settings, folder, save=True)
-    _run(trainer, resume, title if progress else None)
+    if settings.patience is not None and dev is None:
+        raise PyramidError(f"patience={settings.patience} needs data to evaluate on after each epoch; give dev")
+    if log_dir is not None:
+        check_tensorboard()
+        check_writable(Path(log_dir))
+    with tempfile.TemporaryDirectory() as scratch:  # the Trainer wants a folder, even when nothing is to be kept
+        folder = Path(output_dir or scratch)
+        check_writable(folder)
+        trainer, pace = _make_trainer(model, tokenizer, data, dev, settings, folder, keep=output_dir is not None)
+        before = None
+        if output_dir is not None:
+            before = checkpoint_to_resume(folder, _fingerprint(model, data, settings, teacher, dev))
+            trainer.add_callback(JsonLog(folder / LOG))
+        if log_dir is not None and first_process():
+            trainer.add_callback(tensorboard(Path(log_dir), 0 if before is None else _state_in(before).global_step + 1))
+        if teacher is not None:
+            trainer.distillation = Distillation(settings.temperature, settings.distill_weight, settings.hidden_weight)
+            data.taught = _ask(teacher, data, settings, trainer.args.device, progress and first_process())
+        bar = RichProgress(title) if progress and first_process() else None
+        _run(trainer, pace, before, bar)
+    return log_entries(trainer.state.log_history)
 
 
 def _make_trainer(
-    model: Any, tokenizer: Any, data: EncodedDataset, settings: TrainSettings, folder: Path, *, save: bool
-) -> PyramidTrainer:
-    steps_per_epoch = -(-len(data) // settings.batch_size)
+    model: Any,
+    tokenizer: Any,
+    data: TrainingData,
+    dev: Dev | None,
+    settings: TrainSettings,
+    folder: Path,
+    *,
+    keep: bool,
+) -> tuple[PyramidTrainer, Pace]:
+    steps = -(-len(data) // settings.batch_size)
+    chosen = dev if settings.patience is not None else None
+    processes = place()[1]
+    if settings.batch_size % processes:
+        raise PyramidError(
+            f"batch_size {settings.batch_size} cannot be divided among {processes} processes; choose a multiple"
+        )
     arguments = TrainingArguments(
         output_dir=str(folder),
         learning_rate=settings.learning_rate,
         num_train_epochs=settings.epochs,
         per_device_train_batch_size=settings.batch_size,
-        warmup_steps=int(settings.warmup_ratio * steps_per_epoch * settings.epochs),
+        warmup_steps=int(settings.warmup_ratio * steps * settings.epochs),
         weight_decay=settings.weight_decay,
         seed=settings.seed,
-        save_strategy="steps" if save else "no",
-        save_steps=max(1, steps_per_epoch // settings.checkpoints_per_epoch),
+        save_strategy="steps" if keep or chosen else "no",
+        save_steps=max(1, steps // settings.checkpoints_per_epoch) if keep else _NEVER,
+        save_only_model=not keep,
         save_total_limit=2,
+        metric_for_best_model=None if chosen is None else chosen.metric,
+        greater_is_better=None if chosen is None else sign(chosen.metric) > 0,
+        logging_steps=LOG_EVERY,
         report_to="none",
         disable_tqdm=True,
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
+        # Several processes share a batch; where it has one part less than there are processes, rows are repeated.
+        accelerator_config={"split_batches": processes > 1},
+        average_tokens_across_devices=False,  # their parts are equal: the mean of means is the mean
+        use_cpu=processes > 1 and not getattr(torch, "accelerator", torch.cuda).is_available(),
     )
     trainer = PyramidTrainer(
         model=model,
         args=arguments,
         train_dataset=data,
-        data_collator=_collator(tokenizer.pad_token_id),
+        data_collator=data.batch,
         processing_class=tokenizer,
     )
+    trainer.dev = dev
+    trainer.sampler = LengthSampler([len(item) for item in data.items], arguments.train_batch_size, settings.seed)
+    pace = Pace(trainer.sampler, evaluate=dev is not None, patience=settings.patience, metric=dev.metric if dev else "")
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
-    return trainer
+    trainer.add_callback(pace)
+    return trainer, pace
 
 
-def _run(trainer: PyramidTrainer, resume: Path | None, title: str | None) -> None:
-    bar = None if title is None else RichProgress(title)
+def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProgress | None) -> None:
+    """Trains, from the checkpoint `before` if there is one; with patience, returns to the best weights."""
     if bar is not None:
         trainer.add_callback(bar)
     trained: Any = trainer.model
     try:
         with quiet_transformers():
-            trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+            if before is not None and pace.exhausted(_state_in(before).log_history):
+                trainer.state = _state_in(before)  # it had come to its end, and was stopped after that
+            else:
+                trainer.train(resume_from_checkpoint=None if before is None else str(before))
+            if pace.patience is not None:
+                trainer.restore_best()
     finally:  # also when it is stopped: a model left in training mode would predict at random
         trained.eval()
         if bar is not None:
             bar.close()
 
 
-class RichProgress(TrainerCallback):
-    """A progress bar on stderr with the loss beside it."""
-
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self.bar: Progress | None = None
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Opens the bar, at the step from which a resumed run goes on."""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, TextColumn("{task.fields[loss]}"), console=Console(stderr=True))
-        self.bar.start()
-        self.task = self.bar.add_task(self.title, total=state.max_steps, completed=state.global_step, loss="")
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Moves the bar."""
-        assert self.bar is not None
-        control.should_log = state.global_step % 20 == 0
-        self.bar.update(self.task, completed=state.global_step)
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Shows the loss."""
-        if self.bar is not None and "loss" in (logs or {}):
-            self.bar.update(self.task, loss=f"loss {float(logs['loss']):.3f}")
-
-    def close(self) -> None:
-        """Takes the bar off the terminal's hands."""
-        if self.bar is not None:
-            self.bar.stop()
+def _state_in(checkpoint: Path) -> TrainerState:
+    return TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
 
 
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keeps transformers' notes and bars off the terminal while it does what it was asked to."""
-    level = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any, progress: bool) -> Outputs:
+    """What the teacher says to every row; it works where the training does, and goes back to its place."""
+    place_before = teacher.device
     try:
-        yield
+        return outputs_of(
+            teacher.to(device).eval(),
+            data.items,
+            data.pad_id,
+            batch_size=settings.eval_batch_size,
+            cls=settings.hidden_weight > 0,
+            title="asking the teacher" if progress else None,
+            share=True,
+        )
     finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
-
-
-def _collator(pad_id: int) -> Callable[[Sequence[tuple[Encoded, float | int]]], dict[str, Tensor]]:
-    def make_batch(rows: Sequence[tuple[Encoded, float | int]]) -> dict[str, Tensor]:
-        batch = collate([item for item, _ in rows], pad_id)
-        return {**batch, "labels": torch.tensor([target for _, target in rows])}
-
-    return make_batch
+        teacher.to(place_before)
 
 
 def _fingerprint(
-    model: Any, items: Sequence[Encoded], targets: Sequence[float | int], settings: TrainSettings
+    model: Any, data: TrainingData, settings: TrainSettings, teacher: Any, dev: Dev | None
 ) -> dict[str, Any]:
-    """What must be the same for a stopped run to go on: settings, data, and the model it began with."""
-    data = hashlib.sha256()
-    for item, target in zip(items, targets, strict=True):
-        data.update(f"{item.input_ids}{item.token_type_ids}{target}".encode())
+    """What must be the same for a stopped run to go on: settings, data, and the models it began with."""
+    return {
+        "settings": dataclasses.asdict(settings),
+        "data": data.digest(),
+        "weights": _weights_digest(model),
+        "pyramid": getattr(model.config, "pyramid", None),
+        # Not a digest of what the teacher says: that may differ in the last bit from one machine to another.
+        "teacher": None if teacher is None else [_weights_digest(teacher), getattr(teacher.config, "pyramid", None)],
+        "dev": None if dev is None else dev.data.digest(),
+        "processes": place()[1],
+    }
+
+
+def _weights_digest(model: Any) -> str:
     weights = hashlib.sha256()
     for name, value in model.state_dict().items():
         weights.update(name.encode())
         weights.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
-    return {
-        "settings": dataclasses.asdict(settings),
-        "data": data.hexdigest(),
-        "weights": weights.hexdigest(),
-        "pyramid": getattr(model.config, "pyramid", None),
-    }
+    return weights.hexdigest()
 
 
-def _checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | None:
-    """The checkpoint to go on from, or None for a fresh start. Another run's folder is refused."""
-    record = folder / "run.json"
-    found = last_complete_checkpoint(folder)
-    if found is not None:
-        try:
-            before = json.loads(record.read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise CheckpointError(f"{folder} holds checkpoints but no readable run.json; use another folder") from error
-        changed = sorted(key for key in fingerprint if before.get(key) != json.loads(json.dumps(fingerprint[key])))
-        if changed:
-            raise CheckpointError(
-                f"{folder} holds checkpoints of another run: {', '.join(changed)} differ. "
-                "Go on from the model that the run began with, use another folder, or remove these checkpoints"
-            )
-    write_text(record, json.dumps(fingerprint, indent=1))
-    return found
+__all__ = [
+    "LOG",
+    "Dev",
+    "LengthSampler",
+    "PyramidTrainer",
+    "TrainSettings",
+    "TrainingData",
+    "finetune",
+    "log_text",
+    "quiet_transformers",
+]

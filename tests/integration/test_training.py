@@ -135,7 +135,7 @@ def test_checkpoints_hold_no_pickle(tiny_model_dir, tmp_path, sentiment):
     fresh(tiny_model_dir).fit(*sentiment(64), **FAST, output_dir=tmp_path)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "training_state.safetensors" for path in files)
-    assert {path.suffix for path in files} <= {".json", ".safetensors", ".txt"}
+    assert {path.suffix for path in files} <= {".json", ".jsonl", ".safetensors", ".txt"}
 
 
 def test_a_checkpoint_cut_short_is_passed_over(tiny_model_dir, tmp_path, sentiment):

@@ -13,14 +13,15 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
 LAYERS = [
     {"errors", "version"},
-    {"paper_table", "files", "labels", "checks"},
+    {"paper_table", "files", "labels", "checks", "processes"},
     {"schedule", "cost"},
     {"select", "reduction"},
     {"trace", "encoder", "models"},
     {"config"},
     {"adapters"},
     {"hub"},
-    {"data", "training", "checkpoints", "loading", "metrics", "timing"},
+    {"data", "loading", "metrics", "timing", "inference", "distillation"},
+    {"training", "train_settings", "training_data", "checkpoints", "callbacks"},
     {"explanation"},
     {"classifier", "tracing"},
     {"study", "bench", "viz"},
@@ -35,7 +36,13 @@ NO_RANK = len(LAYERS)
 UPWARD_ON_PURPOSE = {("explanation", "viz")}
 
 # Parts of a room that stand in a file of their own to keep files short: nobody else imports them.
-SPLIT_OFF = {"checkpoints": "training", "tracing": "classifier"}
+SPLIT_OFF = {
+    "checkpoints": "training",
+    "callbacks": "training",
+    "train_settings": "training",
+    "training_data": "training",
+    "tracing": "classifier",
+}
 
 KNOW_TRANSFORMERS = {"adapters", "hub", "data", "training", "loading", "classifier", "bench"}
 NO_TORCH = {"errors", "version", "paper_table", "schedule", "cost", "explanation"}

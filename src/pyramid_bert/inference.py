@@ -1,0 +1,93 @@
+"""What a model says to encoded texts: sorted by length, at true lengths, in the order in which they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from .adapters import base_model
+from .data import Encoded, collate, sorted_batches
+from .processes import added_up, place
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs for n texts, in float32 on the CPU.
+
+    Attributes:
+        logits: (n, classes).
+        cls: The last layer's vector of the first token (n, D); None when it was not asked for.
+    """
+
+    logits: Tensor
+    cls: Tensor | None = None
+
+
+def outputs_of(
+    model: Any,
+    items: Sequence[Encoded],
+    pad_id: int,
+    *,
+    batch_size: int,
+    cls: bool = False,
+    title: str | None = None,
+    share: bool = False,
+) -> Outputs:
+    """The outputs of `model`, which should be in evaluation mode, for all of the texts.
+
+    Args:
+        model: A transformers classifier, dense or pyramid.
+        items: The texts.
+        pad_id: The id that fills up a batch.
+        batch_size: Texts at a time.
+        cls: Keep the CLS vectors as well.
+        title: What the progress bar on stderr says; None shows none.
+        share: Where several processes train together, each runs a part of the batches, and all get all outputs. Every
+            process has to make the call.
+    """
+    logits = torch.zeros(len(items), model.config.num_labels)
+    vectors = torch.zeros(len(items), model.config.hidden_size) if cls else None
+    number, count = place() if share else (0, 1)
+    batches = sorted_batches([len(item) for item in items], batch_size)[number::count]
+    with cls_vectors(model) as seen:
+        for rows in _shown(batches, title):
+            batch = collate([items[i] for i in rows], pad_id)
+            with torch.inference_mode():
+                given = model(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
+            logits[rows] = given.float().cpu()
+            vector = seen.pop()
+            if vectors is not None:
+                vectors[rows] = vector.float().cpu()
+    if share:
+        logits = added_up(logits, model.device)
+        vectors = None if vectors is None else added_up(vectors, model.device)
+    return Outputs(logits, vectors)
+
+
+@contextmanager
+def cls_vectors(model: Any) -> Iterator[list[Tensor]]:
+    """A list to which every call of `model` inside of the block adds its last layer's CLS vectors (B, D)."""
+    seen: list[Tensor] = []
+
+    def keep(module: Any, arguments: Any, output: Any) -> None:
+        seen.append(output[0][:, 0])
+
+    handle = base_model(model).register_forward_hook(keep)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _shown(batches: list[list[int]], title: str | None) -> Iterator[list[int]]:
+    if title is None:
+        yield from batches
+        return
+    yield from track(batches, description=title, console=Console(stderr=True))
