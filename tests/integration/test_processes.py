@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import pyramid_bert
+from pyramid_bert.errors import PyramidError
 
 # What each process of a Python user runs: it trains, and leaves a digest of its weights.
 SCRIPT = """
@@ -47,30 +48,37 @@ rank = os.environ.get("RANK", "0")
 SETTINGS = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16}
 
 
-@pytest.fixture
-def job(tmp_path, learner_dir, sentiment):
-    """Runs the script in one process or two, and returns its folder."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "data.json").write_text(json.dumps({"train": sentiment(128), "dev": sentiment(30, 1)}))
+@pytest.fixture(scope="module")
+def job(tmp_path_factory, learner_dir, sentiment):
+    """Runs the script in two processes, or in one, and returns its folder."""
+    place = tmp_path_factory.mktemp("jobs")
+    (place / "script.py").write_text(SCRIPT)
+    (place / "data.json").write_text(json.dumps({"train": sentiment(128), "dev": sentiment(30, 1)}))
 
-    def run(name, processes=2, stop=-1, teacher="", code=0, **settings):
-        out = tmp_path / name
+    def run(name, processes=2, stop=-1, teacher="", killed=False, **settings):
+        out = place / name
         out.mkdir(exist_ok=True)
-        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         done = subprocess.run(
             [
-                *(sys.executable, *(start if processes > 1 else ()), str(tmp_path / "script.py")),
-                *(str(learner_dir), str(teacher), str(tmp_path / "data.json"), str(out), str(stop)),
+                *(sys.executable, *(start if processes == 2 else ()), str(place / "script.py")),
+                *(str(learner_dir), str(teacher), str(place / "data.json"), str(out), str(stop)),
                 json.dumps({**SETTINGS, **settings}),
             ],
             env=environment(),
             capture_output=True,
             text=True,
         )
-        assert (done.returncode == 0) is (code == 0), done.stderr
+        assert (done.returncode != 0) is killed, done.stderr
         return out
 
     return run
+
+
+@pytest.fixture(scope="module")
+def two(job):
+    """A run of two processes from beginning to end."""
+    return job("two")
 
 
 def environment():
@@ -86,9 +94,9 @@ def read(folder, name):
     return (folder / name).read_text()
 
 
-def test_two_processes_train_the_model_that_one_would(job, weights_in):
+def test_two_processes_train_the_model_that_one_would(job, two, weights_in):
     """128 rows make 8 whole batches of 16, without dropout: only the order of sums differs from one process."""
-    two, one = job("two"), job("one", processes=1)
+    one = job("one", processes=1)
     assert read(two, "digest0") == read(two, "digest1")  # bit for bit, in both processes
     assert read(two, "history0") == read(two, "history1")
     assert near(weights_in(two / "model"), weights_in(one / "model"))
@@ -97,25 +105,24 @@ def test_two_processes_train_the_model_that_one_would(job, weights_in):
     assert not list(two.glob(".*"))  # one process wrote, and nothing was left over
 
 
-def test_two_processes_go_on_where_they_were_killed(job, weights_in):
-    whole = job("whole")
-    parts = job("parts", stop=11, code=3)  # in the second epoch; checkpoints are at every fourth step
+def test_two_processes_go_on_where_they_were_killed(job, two):
+    parts = job("parts", stop=11, killed=True)  # in the second epoch; checkpoints are at every fourth step
     assert not (parts / "model").exists()
     assert (parts / "run" / "checkpoint-8" / "rng1-training_state.json").exists()
     job("parts")
-    assert read(parts, "digest0") == read(parts, "digest1") == read(whole, "digest0")
-    assert read(parts, "run/log.jsonl") == read(whole, "run/log.jsonl")
+    assert read(parts, "digest0") == read(parts, "digest1") == read(two, "digest0")
+    assert read(parts, "run/log.jsonl") == read(two, "run/log.jsonl")
 
 
 def test_two_processes_learn_from_a_teacher_and_stop_together(job, weights_in, learner_dir, sentiment, tmp_path):
     teacher = pyramid_bert.PyramidClassifier.from_pretrained(learner_dir, "dense")
     teacher.fit(*sentiment(64), epochs=1, progress=False).save(tmp_path / "teacher")
     settings = {"teacher": tmp_path / "teacher", "patience": 1, "epochs": 4, "learning_rate": 1e-9, "hidden_weight": 1}
-    two, one = job("two", **settings), job("one", processes=1, **settings)
-    history = json.loads(read(two, "history0"))
+    both, one = job("taught by two", **settings), job("taught by one", processes=1, **settings)
+    history = json.loads(read(both, "history0"))
     assert [entry["step"] for entry in history if "dev_f1" in entry] == [8, 16]  # too small a rate to gain anything
-    assert read(two, "digest0") == read(two, "digest1")
-    assert near(weights_in(two / "model"), weights_in(one / "model"))
+    assert read(both, "digest0") == read(both, "digest1")
+    assert near(weights_in(both / "model"), weights_in(one / "model"))
 
 
 def test_the_command_prints_once(learner_dir, sentiment_files, tmp_path):
@@ -137,6 +144,16 @@ def test_the_command_prints_once(learner_dir, sentiment_files, tmp_path):
     assert not (tmp_path / "model" / "checkpoints").exists()
 
 
-def test_a_batch_that_cannot_be_shared_is_refused(job):
-    out = job("odd", code=1, batch_size=15)
-    assert not (out / "model").exists()
+def test_a_batch_that_cannot_be_shared_is_refused(learner_dir, sentiment, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    clf = pyramid_bert.PyramidClassifier.from_pretrained(learner_dir)
+    with pytest.raises(PyramidError, match="batch_size 15 cannot be divided among 2 processes"):
+        clf.fit(*sentiment(64), batch_size=15)
+
+
+def test_only_the_first_process_saves(learner_dir, sentiment, tmp_path, monkeypatch):
+    clf = pyramid_bert.PyramidClassifier.from_pretrained(learner_dir)
+    clf.fit(*sentiment(32), epochs=1, progress=False)
+    monkeypatch.setenv("RANK", "1")
+    clf.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
