@@ -18,7 +18,7 @@ import hashlib, json, os, sys
 from pathlib import Path
 from transformers import TrainerCallback
 from pyramid_bert import PyramidClassifier, Schedule
-from pyramid_bert.training import PyramidTrainer
+from pyramid_bert.training import PyramidTrainer, TrainingData
 
 model, teacher, data, out, stop, settings = sys.argv[1:]
 data, settings, out, stop = json.loads(Path(data).read_text()), json.loads(settings), Path(out), int(stop)
@@ -34,6 +34,12 @@ def stopped(self, **kwargs):
     return train(self, **kwargs)
 PyramidTrainer.train = stopped
 
+rows, batch = [], TrainingData.batch
+def counted(self, chosen):
+    rows.extend(chosen)
+    return batch(self, chosen)
+TrainingData.batch = counted
+
 clf = PyramidClassifier.from_pretrained(model, Schedule.exponential(0.5, last_layer=3, min_tokens=2))
 clf.fit(*data["train"], dev=data["dev"], output_dir=out / "run", progress=False,
         teacher=PyramidClassifier.load(teacher) if teacher else None, **settings)
@@ -44,6 +50,7 @@ for value in clf.model.state_dict().values():
 rank = os.environ.get("RANK", "0")
 (out / f"digest{rank}").write_text(digest.hexdigest())
 (out / f"history{rank}").write_text(json.dumps(clf.history))
+(out / f"rows{rank}").write_text(json.dumps(rows))
 """
 SETTINGS = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16}
 
@@ -97,6 +104,9 @@ def read(folder, name):
 def test_two_processes_train_the_model_that_one_would(job, two, weights_in):
     """128 rows make 8 whole batches of 16, without dropout: only the order of sums differs from one process."""
     one = job("one", processes=1)
+    parts = [json.loads(read(two, f"rows{rank}")) for rank in (0, 1)]
+    assert [len(part) for part in parts] == [128, 128]  # two epochs of a half each
+    assert sorted(parts[0] + parts[1]) == sorted([*range(128)] * 2)
     assert read(two, "digest0") == read(two, "digest1")  # bit for bit, in both processes
     assert read(two, "history0") == read(two, "history1")
     assert near(weights_in(two / "model"), weights_in(one / "model"))
@@ -106,9 +116,9 @@ def test_two_processes_train_the_model_that_one_would(job, two, weights_in):
 
 
 def test_two_processes_go_on_where_they_were_killed(job, two):
-    parts = job("parts", stop=11, killed=True)  # in the second epoch; checkpoints are at every fourth step
+    parts = job("parts", stop=14, killed=True)  # in the second epoch; checkpoints are at every fourth step
     assert not (parts / "model").exists()
-    assert (parts / "run" / "checkpoint-8" / "rng1-training_state.json").exists()
+    assert (parts / "run" / "checkpoint-12" / "rng1-training_state.json").exists()
     job("parts")
     assert read(parts, "digest0") == read(parts, "digest1") == read(two, "digest0")
     assert read(parts, "run/log.jsonl") == read(two, "run/log.jsonl")
