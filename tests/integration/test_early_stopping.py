@@ -2,13 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from transformers import TrainerCallback
 
 from pyramid_bert import PyramidClassifier, Schedule
-from pyramid_bert import classifier as classifier_module
 from pyramid_bert.callbacks import Pace
 from pyramid_bert.checkpoints import last_complete_checkpoint
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError, PyramidError, UnknownNameError
@@ -37,20 +37,21 @@ def dev_values(clf, name="dev_accuracy"):
 @pytest.fixture
 def scores(monkeypatch):
     """Makes the evaluations in training give these accuracies, one after another, and notes the weights."""
-    measure, evaluate = classifier_module._metrics, PyramidTrainer.evaluate
+    evaluate = PyramidTrainer.evaluate
 
     def use(values):
         seen, given = [], iter(values)
 
-        def scored(known, labels, logits):
-            return {**measure(known, labels, logits), "accuracy": next(given)}
-
-        def noted(self, *args, **kwargs):
+        def scored(self, *args, **kwargs):
             seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
-            return evaluate(self, *args, **kwargs)
+            real, accuracy = self.dev, next(given)
+            self.dev = replace(real, measure=lambda: {**real.measure(), "accuracy": accuracy})
+            try:
+                return evaluate(self, *args, **kwargs)
+            finally:
+                self.dev = real
 
-        monkeypatch.setattr(classifier_module, "_metrics", scored)
-        monkeypatch.setattr(PyramidTrainer, "evaluate", noted)
+        monkeypatch.setattr(PyramidTrainer, "evaluate", scored)
         return seen
 
     return use
@@ -164,6 +165,8 @@ def test_patience_needs_dev_data_and_a_metric_that_fits(tiny_model_dir, sentimen
         fresh(tiny_model_dir).fit(*data, dev=dev, dev_metric="rmse", **FAST)
     with pytest.raises(DataError, match="'meh', which the model does not know"):
         fresh(tiny_model_dir).fit(*data, dev=(["film"], ["meh"]), **FAST)
+    with pytest.raises(DataError, match="correlations need at least two rows"):
+        fresh(tiny_model_dir).fit(["fine", "dull"], [0.5, 1.5], dev=(["film"], [1.0]), **FAST)
     with pytest.raises(PyramidError, match="patience must be a whole number"):
         TrainSettings(patience=0)
 
