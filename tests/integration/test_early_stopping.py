@@ -155,7 +155,7 @@ def test_patience_is_counted_from_the_best(metric, values, exhausted):
     assert pace.exhausted([{"loss": 1.0}, *({f"eval_{metric}": value} for value in values)]) is exhausted
 
 
-def test_patience_needs_dev_data_and_a_metric_that_fits(tiny_model_dir, sentiment):
+def test_patience_needs_dev_data_and_a_metric_that_fits(tiny_model_dir, sentiment, tmp_path):
     data, dev = sentiment(64), sentiment(32, 1)
     with pytest.raises(PyramidError, match="patience=2 needs data to evaluate on"):
         fresh(tiny_model_dir).fit(*data, patience=2, **FAST)
@@ -166,7 +166,8 @@ def test_patience_needs_dev_data_and_a_metric_that_fits(tiny_model_dir, sentimen
     with pytest.raises(DataError, match="'meh', which the model does not know"):
         fresh(tiny_model_dir).fit(*data, dev=(["film"], ["meh"]), **FAST)
     with pytest.raises(DataError, match="correlations need at least two rows"):
-        fresh(tiny_model_dir).fit(["fine", "dull"], [0.5, 1.5], dev=(["film"], [1.0]), **FAST)
+        fresh(tiny_model_dir).fit(["fine", "dull"], [0.5, 1.5], dev=(["film"], [1.0]), output_dir=tmp_path, **FAST)
+    assert not list(tmp_path.iterdir())  # not after the first epoch, but before it
     with pytest.raises(PyramidError, match="patience must be a whole number"):
         TrainSettings(patience=0)
 
