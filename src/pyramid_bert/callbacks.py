@@ -128,17 +128,17 @@ class JsonLog(TrainerCallback):
 
 
 def log_entries(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The Trainer's log as we keep it: step first, metrics of the dev data as `dev_...`, no running times.
+    """The Trainer's log as we keep it: in a fixed order, metrics of the dev data as `dev_...`, no running times.
 
     Example:
         >>> log_entries([{"loss": 0.7, "epoch": 1.0, "step": 20}, {"eval_accuracy": 0.5, "epoch": 1.0, "step": 20}])
-        [{'step': 20, 'loss': 0.7, 'epoch': 1.0}, {'step': 20, 'dev_accuracy': 0.5, 'epoch': 1.0}]
+        [{'step': 20, 'epoch': 1.0, 'loss': 0.7}, {'step': 20, 'epoch': 1.0, 'dev_accuracy': 0.5}]
     """
     entries = []
     for entry in history:
         if "train_runtime" not in entry:
-            values = {"step": entry["step"], **{name: value for name, value in entry.items() if name != "step"}}
-            entries.append({name.replace("eval_", "dev_", 1): value for name, value in values.items()})
+            names = ["step", "epoch", *sorted(entry.keys() - {"step", "epoch"})]
+            entries.append({name.replace("eval_", "dev_", 1): entry[name] for name in names})
     return entries
 
 

@@ -159,6 +159,8 @@ class PyramidClassifier:
         """The dev data, and how to measure on it in the middle of training."""
         data = self._training_data(texts, labels, known)
         metric = settings.metric_for(regression=known.classes is None)
+        # A dry run: what would fail after the first epoch fails now.
+        _metrics(known, labels, np.arange(len(data) * known.outputs).reshape(len(data), known.outputs))
 
         def measure() -> dict[str, float]:
             size = settings.eval_batch_size

@@ -29,7 +29,11 @@ def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any]) -> di
     classes = sorted(set(truth) | set(predicted))
     binary = len(classes) == 2
     f1 = metrics.f1_score(
-        truth, predicted, average="binary" if binary else "macro", pos_label=classes[-1], zero_division=0
+        truth,
+        predicted,
+        average="binary" if binary else "macro",
+        pos_label=classes[-1] if binary else 1,
+        zero_division=0,
     )
     return {
         "accuracy": float(metrics.accuracy_score(truth, predicted)),

@@ -146,6 +146,91 @@ def test_train_refuses_wrong_options_before_it_loads_anything(capsys, sentiment_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give your own data with --train, or a --task"),
+        (["--train", "a.csv", "--task", "sst2"], "not both, not neither"),
+        (["--task", "sst2", "--dev", "a.csv"], "--dev goes with --train"),
+        (["--task", "sst2", "--text-column", "sentence"], "a --task knows its columns"),
+        (["--train", "a.csv", "--data", "glue"], "--data goes with --task"),
+        (["--train", "a.csv", "--temperature", "3"], "--temperature goes with --teacher"),
+        (["--train", "a.csv", "--patience", "2"], "--patience needs data to evaluate on"),
+        (["--task", "sst3"], "unknown task 'sst3'; did you mean 'sst2'"),
+    ],
+)
+def test_train_options_that_do_not_fit_together(capsys, tmp_path, options, message):
+    assert main(["train", "--model", "nowhere/at/all", "--out", str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_train_needs_a_model_or_a_teacher(capsys):
+    assert main(["train", "--train", "a.csv", "--out", "o"]) == 2
+    assert "give the model to start from with --model, or a --teacher" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        ("text,label\nfine,a\ndull,a\n", None, "train.csv"),
+        ("text,label\nfine,0.5\ndull,nan\n", None, "train.csv, row 2"),
+        ("text,label\nfine,a\ndull,b\n", "text,label\nfine,a\ndull,c\n", "dev.csv, row 2"),
+        ("text,label\nfine,a\ndull,b\n", "text,label\n", "dev.csv has no rows"),
+        ("sentence,label\nfine,a\n", None, "no column 'text'"),
+    ],
+)
+def test_bad_data_is_named_before_a_model_is_loaded(capsys, tmp_path, train, dev, message):
+    (tmp_path / "train.csv").write_text(train)
+    (tmp_path / "dev.csv").write_text(dev or "")
+    options = ["--dev", str(tmp_path / "dev.csv")] if dev else []
+    call = ["train", "--model", "nowhere/at/all", "--train", str(tmp_path / "train.csv")]
+    assert main([*call, "--out", str(tmp_path / "out"), *options]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "model folder" not in error
+
+
+@pytest.fixture
+def glue(tmp_path, sentiment):
+    """SST-2 and MNLI as small as can be, in the layout of plain files."""
+    for task, splits in (("sst2", ("train", "dev")), ("mnli", ("train", "dev_matched", "dev_mismatched"))):
+        (tmp_path / "glue" / task).mkdir(parents=True)
+        for seed, split in enumerate(splits):
+            texts, labels = sentiment(48 if split == "train" else 12, seed)
+            rows = [(text, str(int(label == "pos"))) for text, label in zip(texts, labels, strict=True)]
+            if task == "mnli":
+                rows = [(text, text, str(i % 3)) for i, (text, _) in enumerate(rows)]
+            header = ("sentence", "label") if task == "sst2" else ("sentence", "sentence2", "label")
+            lines = ["\t".join(row) for row in (header, *rows)]
+            (tmp_path / "glue" / task / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "glue"
+
+
+def test_a_task_dense_then_a_pyramid_that_learns_from_it(capsys, learner_dir, glue, tmp_path):
+    dense, pyramid = tmp_path / "dense", tmp_path / "pyramid"
+    task = ("--task", "sst2", "--data", glue, "--json")
+    output(capsys, "train", "--model", learner_dir, "--dense", *task, "--out", dense, "--epochs", 1)
+    saved = json.loads((dense / "classifier.json").read_text())
+    assert saved["max_length"] == 64  # the task's
+    steps = [json.loads(line)["step"] for line in (dense / "log.jsonl").read_text().splitlines()]
+    assert steps == [1, 1]  # 48 rows a batch: the task's too
+    taught = ("--teacher", dense, "--patience", 1, "--batch-size", 16, "--out", pyramid, "--hidden-weight", 1)
+    metrics = json.loads(output(capsys, "train", *taught, *task))
+    assert metrics == json.loads(output(capsys, "evaluate", pyramid, *task))
+    log = [json.loads(line) for line in (pyramid / "log.jsonl").read_text().splitlines()]
+    assert max(line.get("dev_accuracy", 0) for line in log) == metrics["accuracy"]
+
+
+def test_mnli_is_evaluated_on_both_of_its_dev_sets(capsys, learner_dir, glue, tmp_path):
+    task = ("--task", "mnli", "--data", glue, "--json")
+    call = ("train", "--model", learner_dir, "--epochs", 1, "--out", tmp_path / "model", *task)
+    metrics = json.loads(output(capsys, *call))
+    names = ["accuracy", "f1", "matthews"]
+    assert list(metrics) == [*names, *(f"mismatched_{name}" for name in names)]
+    assert metrics == json.loads(output(capsys, "evaluate", tmp_path / "model", *task))
+
+
 def test_wrong_call_exits_with_2(capsys):
     with pytest.raises(SystemExit) as end:
         main(["trian"])

@@ -16,8 +16,8 @@ from ..version import __version__
 # Command -> what it does. Each is a module here with `add_arguments(parser)` and `run(args)`.
 COMMANDS = {
     "demo": "fine-tune a dense and a pyramid classifier on film reviews and compare them",
-    "train": "fine-tune a classifier on your own file",
-    "evaluate": "measure a trained classifier on a labelled file",
+    "train": "fine-tune a classifier on your own file or a GLUE task",
+    "evaluate": "measure a trained classifier on a labelled file or a GLUE task",
     "predict": "label texts or a file",
     "explain": "show which tokens of a text survive to which layer",
     "bench": "measure speed over three honest baselines",

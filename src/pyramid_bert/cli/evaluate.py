@@ -1,33 +1,48 @@
-"""Measure a trained classifier on a labelled file, and print the metrics by name."""
+"""Measure a trained classifier on a labelled file or on the dev data of a GLUE task, and print the metrics by name."""
 
 from __future__ import annotations
 
 import argparse
 
-from .options import add_data_options, add_json_option, read_data
-from .train import report
+from ..errors import UsageError
+from .options import (
+    add_data_options,
+    add_json_option,
+    add_task_option,
+    check_task_call,
+    dev_tables,
+    evaluate_all,
+    read_data,
+    report,
+    task_from,
+)
 
 EPILOG = """examples:
   pyramid-bert evaluate my-model --data test.csv
-  pyramid-bert evaluate my-model --data dev.tsv.gz --text-column sentence --json"""
+  pyramid-bert evaluate my-model --data dev.tsv.gz --text-column sentence --json
+  pyramid-bert evaluate my-model --task sst2 --data glue"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("model", help="the folder of a trained classifier, pyramid or dense")
-    parser.add_argument("--data", required=True, metavar="FILE", help="texts and labels")
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--data", metavar="PATH", help="a file of texts and labels, or the folder of a --task")
+    add_task_option(parser)
+    parser.add_argument("--batch-size", type=int, metavar="N", help="texts at a time (default: 32, or the task's)")
     add_data_options(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Evaluates and prints."""
-    table = read_data(args.data, args)
+    if args.data is None and args.task is None:
+        raise UsageError("give texts and labels with --data, or a --task")
+    check_task_call(args)
+    task = task_from(args)
+    tables = {"": read_data(args.data, args)} if task is None else dev_tables(task, args.data)
 
     from ..classifier import PyramidClassifier
 
     classifier = PyramidClassifier.load(args.model)
-    classifier.known_labels().targets(table.labels, where=table.where)  # an unknown label is named with file and row
-    metrics = classifier.evaluate(table.texts, table.labels, batch_size=args.batch_size, progress=True)
-    report(metrics, args.json)
+    size = (task.eval_batch_size if task else 32) if args.batch_size is None else args.batch_size
+    report(evaluate_all(classifier, tables, size), args.json)

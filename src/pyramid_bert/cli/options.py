@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..cost import PLACEMENTS
-from ..errors import PyramidError, UsageError
+from ..errors import PyramidError, UnknownNameError, UsageError
 from ..schedule import Schedule
 
 if TYPE_CHECKING:
-    from ..data import Table
+    from ..classifier import PyramidClassifier
+    from ..data import Table, Task
 
 SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided")
+TEXT, LABEL = "text", "label"  # the columns of a file unless others are named
 
 
 def add_schedule_options(parser: argparse.ArgumentParser) -> None:
@@ -123,9 +125,9 @@ def _centers(text: str) -> int | float | str:
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Which columns of a file hold what."""
     group = parser.add_argument_group("columns of CSV, TSV and JSONL files (.gz too) or Parquet files")
-    group.add_argument("--text-column", default="text", metavar="NAME", help="the text (default: text)")
+    group.add_argument("--text-column", default=TEXT, metavar="NAME", help="the text (default: text)")
     group.add_argument("--text-pair-column", metavar="NAME", help="the second text of a pair")
-    group.add_argument("--label-column", default="label", metavar="NAME", help="the label (default: label)")
+    group.add_argument("--label-column", default=LABEL, metavar="NAME", help="the label (default: label)")
 
 
 def read_data(path: str, args: argparse.Namespace, *, labels: bool = True) -> Table:
@@ -138,6 +140,62 @@ def read_data(path: str, args: argparse.Namespace, *, labels: bool = True) -> Ta
         pair_column=args.text_pair_column,
         label_column=args.label_column if labels else None,
     )
+
+
+def add_task_option(parser: argparse.ArgumentParser) -> None:
+    """--task."""
+    names = "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or imdb"
+    parser.add_argument("--task", metavar="NAME", help=f"a task of GLUE, or IMDB, instead of your own file: {names}")
+
+
+def check_task_call(args: argparse.Namespace) -> None:
+    """Raises when columns are named for a task, which knows its own."""
+    columns = (args.text_column, args.text_pair_column, args.label_column)
+    if args.task is not None and columns != (TEXT, None, LABEL):
+        raise UsageError("a --task knows its columns; leave out the column options, or name a file of your own")
+
+
+def task_from(args: argparse.Namespace) -> Task | None:
+    """The task that --task names; None without it."""
+    from ..data import TASKS
+
+    if args.task is not None and args.task not in TASKS:
+        with usage_errors():
+            raise UnknownNameError("task", args.task, TASKS)
+    return None if args.task is None else TASKS[args.task]
+
+
+def dev_tables(task: Task, folder: str | None) -> dict[str, Table]:
+    """What a task is evaluated on, by the prefix of its metrics: "" and, for MNLI, "mismatched_"."""
+    from ..data import load_task
+
+    splits = [split for split in task.splits if split != "train"]
+    return {_prefix(split): load_task(task.name, folder, split) for split in splits}
+
+
+def _prefix(split: str) -> str:
+    return "" if split == "dev" else split.removeprefix("dev_") + "_"
+
+
+def evaluate_all(classifier: PyramidClassifier, tables: dict[str, Table], batch_size: int) -> dict[str, float]:
+    """The metrics on each of the tables, their names with its prefix."""
+    known = classifier.known_labels()
+    for table in tables.values():
+        known.targets(table.labels, where=table.where)
+    metrics: dict[str, float] = {}
+    for prefix, table in tables.items():
+        found = classifier.evaluate(table.texts, table.labels, batch_size=batch_size, progress=True)
+        metrics |= {prefix + name: value for name, value in found.items()}
+    return metrics
+
+
+def report(metrics: dict[str, float], as_json: bool) -> None:
+    """Prints metrics by name."""
+    if as_json:
+        print_json(metrics)
+    else:
+        for name, value in metrics.items():
+            print(f"{name} {value:.4f}")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

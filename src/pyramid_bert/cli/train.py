@@ -1,14 +1,17 @@
-"""Fine-tune a classifier on your own file: a pyramid from any BERT model, or a dense model with --dense.
+"""Fine-tune a classifier on your own file or a GLUE task: a pyramid from any BERT model, or a dense one with --dense.
 
 Labels may be words or whole numbers (classes) or decimal numbers (regression). A run that was stopped goes on from its
-last checkpoint when the same command is given again, and ends with the weights it would have had.
+last checkpoint when the same command is given again, and ends with the weights it would have had. With --teacher the
+pyramid starts from a dense model that is trained already, and learns from what it says.
+
+Several processes share the work under `torchrun --nproc-per-node N -m pyramid_bert train ...` or `accelerate launch`.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PyramidError, UsageError
 from .options import (
@@ -16,90 +19,181 @@ from .options import (
     add_json_option,
     add_pyramid_options,
     add_schedule_options,
+    add_task_option,
+    check_task_call,
+    dev_tables,
+    evaluate_all,
     messages,
-    print_json,
     pyramid_settings_from,
     read_data,
+    report,
     schedule_from,
+    task_from,
     usage_errors,
 )
+
+if TYPE_CHECKING:
+    from ..classifier import PyramidClassifier
+    from ..data import Table, Task
+    from ..training import TrainSettings
 
 EPILOG = """examples:
   pyramid-bert train --model path/to/bert --train train.csv --dev dev.csv --out my-model
   pyramid-bert train --model path/to/bert --train train.tsv.gz --text-column sentence --out my-model \\
       --keep-ratio 0.25 --first-layer 4 --last-layer 6
   pyramid-bert train --model path/to/bert --train train.csv --out as-in-the-paper \\
-      --reduce drop --keep-ratio 0.25 --last-layer 3"""
+      --reduce drop --keep-ratio 0.25 --last-layer 3
+
+a GLUE task, dense first, then a pyramid that learns from it:
+  pyramid-bert train --model path/to/bert --task sst2 --data glue --dense --out dense-model
+  pyramid-bert train --teacher dense-model --task sst2 --data glue --patience 1 --out pyramid"""
+
+_SETTINGS = ("epochs", "learning_rate", "batch_size", "eval_batch_size", "seed", "patience", "dev_metric")
+_DISTILLATION = ("temperature", "distill_weight", "hidden_weight")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--model", required=True, help="a model folder, or a name on the hub")
-    parser.add_argument("--train", required=True, metavar="FILE", help="the training data")
-    parser.add_argument("--dev", metavar="FILE", help="data to evaluate on when training is done")
+    parser.add_argument("--model", help="a model folder, or a name on the hub (default: the --teacher)")
+    parser.add_argument("--train", metavar="FILE", help="the training data")
+    parser.add_argument("--dev", metavar="FILE", help="data to evaluate on after each epoch and in the end")
+    add_task_option(parser)
+    parser.add_argument("--data", metavar="FOLDER", help="with --task: where its files are (default: the hub)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the trained model goes")
     parser.add_argument("--dense", action="store_true", help="drop nothing: the model to compare with")
-    group = parser.add_argument_group("training")
-    group.add_argument("--epochs", type=float, default=3)
-    group.add_argument("--learning-rate", type=float, default=2e-5)
-    group.add_argument("--batch-size", type=int, default=32)
-    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
-    group.add_argument("--seed", type=int, default=0)
-    group.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
+    _add_training_options(parser)
+    _add_teacher_options(parser)
     add_data_options(parser)
     add_schedule_options(parser)
     add_pyramid_options(parser)
     add_json_option(parser)
 
 
+def _add_training_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("training; a --task brings its own defaults, the paper's")
+    group.add_argument("--epochs", type=float, help="passes over the data (default: 3)")
+    group.add_argument("--learning-rate", type=float, metavar="RATE", help="at its peak (default: 2e-5)")
+    group.add_argument("--batch-size", type=int, metavar="N", help="texts a step, over all processes (default: 32)")
+    group.add_argument("--eval-batch-size", type=int, metavar="N", help="texts at a time in evaluation (default: 32)")
+    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
+    group.add_argument("--seed", type=int, help="of everything random (default: 0)")
+    group.add_argument("--patience", type=int, metavar="K", help="stop after K epochs without gain, keep the best")
+    group.add_argument("--dev-metric", metavar="NAME", help="what gain is (default: accuracy; numbers: spearman)")
+    group.add_argument("--log-dir", metavar="FOLDER", help="write event files for TensorBoard here")
+    group.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
+
+
+def _add_teacher_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("distillation: learn from a trained model as well")
+    group.add_argument("--teacher", metavar="FOLDER", help="a trained classifier, usually dense")
+    group.add_argument("--temperature", type=float, metavar="T", help="softens the teacher's answers (default: 2)")
+    group.add_argument("--distill-weight", type=float, metavar="W", help="the teacher's share, 0-1 (default: 0.5)")
+    group.add_argument("--hidden-weight", type=float, metavar="W", help="weight of matching its CLS (default: 0)")
+
+
 def run(args: argparse.Namespace) -> None:
     """Trains, saves and evaluates."""
     schedule = schedule_from(args)
+    _check_call(args)
     if args.dense and schedule is not None:
         raise UsageError("--dense keeps every token; leave out the schedule options")
     out = Path(args.out)
     if (out / "config.json").exists() and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
-    train = read_data(args.train, args)
-    dev = read_data(args.dev, args) if args.dev else None
+    task = task_from(args)
+    train, dev = _read(args, task)
 
     from ..classifier import WRITTEN, PyramidClassifier
     from ..config import PyramidConfig
     from ..files import check_replaceable, check_writable
-    from ..labels import Labels
-    from ..training import TrainSettings
+    from ..processes import first_process, leave
 
     check_writable(out)
     check_replaceable(out, WRITTEN)
     with usage_errors():
-        settings = TrainSettings(
-            epochs=args.epochs, learning_rate=args.learning_rate, batch_size=args.batch_size, seed=args.seed
-        )
+        settings = _settings(args, task)
         pyramid: dict[str, Any] = {} if args.dense else pyramid_settings_from(args)
         if schedule is not None:
             PyramidConfig(schedule=schedule, **pyramid)
-    known = Labels.of(train.labels, len(train.texts))
-    if dev is not None:
-        known.targets(dev.labels)
+    _check_labels(train, dev, settings)
+    max_length = task.max_length if task and args.max_length is None else args.max_length
     classifier = PyramidClassifier.from_pretrained(
-        args.model, "dense" if args.dense else schedule, max_length=args.max_length, **pyramid
+        args.model or args.teacher, "dense" if args.dense else schedule, max_length=max_length, **pyramid
     )
+    _fit(classifier, train, dev, settings, args)
+    if first_process():
+        classifier.save(out)
+        messages().print(f"saved to {out}")
+        if dev:
+            report(evaluate_all(classifier, dev, settings.eval_batch_size), args.json)
+    leave()
+
+
+def _check_call(args: argparse.Namespace) -> None:
+    """Options that do not fit together, before anything is read."""
+    if (args.train is None) == (args.task is None):
+        raise UsageError("give your own data with --train, or a --task; not both, not neither")
+    if args.task is not None and args.dev is not None:
+        raise UsageError("--dev goes with --train; a --task has dev data of its own")
+    check_task_call(args)
+    if args.task is None and args.data is not None:
+        raise UsageError("--data goes with --task; your own files are named by --train and --dev")
+    if args.model is None and args.teacher is None:
+        raise UsageError("give the model to start from with --model, or a --teacher, whose weights it then starts from")
+    without_teacher = [name for name in _DISTILLATION if getattr(args, name) is not None and args.teacher is None]
+    if without_teacher:
+        raise UsageError(f"--{without_teacher[0].replace('_', '-')} goes with --teacher")
+    if args.patience is not None and args.task is None and args.dev is None:
+        raise UsageError("--patience needs data to evaluate on after each epoch; name it with --dev")
+
+
+def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str, Table]]:
+    """The training data, and the dev data under the prefix that their metrics get."""
+    if task is None:
+        return read_data(args.train, args), {"": read_data(args.dev, args)} if args.dev else {}
+    from ..data import load_task
+
+    return load_task(task.name, args.data), dev_tables(task, args.data)
+
+
+def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
+    from ..training import TrainSettings
+
+    preset: dict[str, Any] = {}
+    if task is not None:
+        preset = {"dev_metric": task.metric}
+        preset |= {name: getattr(task, name) for name in ("epochs", "learning_rate", "batch_size", "eval_batch_size")}
+    given = {name: getattr(args, name) for name in (*_SETTINGS, *_DISTILLATION) if getattr(args, name) is not None}
+    return TrainSettings(**{**preset, **given})
+
+
+def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings) -> None:
+    """What is wrong with the labels, by file and row, before a model is loaded."""
+    from ..labels import Labels
+
+    known = Labels.of(train.labels, len(train.texts), where=train.where)
+    for table in dev.values():
+        known.targets(table.labels, where=table.where)
+    with usage_errors():
+        settings.metric_for(regression=known.classes is None)
+
+
+def _fit(
+    classifier: PyramidClassifier,
+    train: Table,
+    dev: dict[str, Table],
+    settings: TrainSettings,
+    args: argparse.Namespace,
+) -> None:
+    from ..classifier import PyramidClassifier
+
+    watched = next(iter(dev.values()), None)
     classifier.fit(
         train.texts,
         train.labels,
         settings=settings,
-        output_dir=out / "checkpoints",
+        teacher=PyramidClassifier.load(args.teacher) if args.teacher else None,
+        dev=(watched.texts, watched.labels) if watched else None,
+        output_dir=Path(args.out) / "checkpoints",
+        log_dir=args.log_dir,
     )
-    classifier.save(out)
-    messages().print(f"saved to {out}")
-    if dev is not None:
-        report(classifier.evaluate(dev.texts, dev.labels, progress=True), args.json)
-
-
-def report(metrics: dict[str, float], as_json: bool) -> None:
-    """Prints metrics by name."""
-    if as_json:
-        print_json(metrics)
-    else:
-        for name, value in metrics.items():
-            print(f"{name} {value:.4f}")
