@@ -22,6 +22,7 @@ from .inference import outputs_of
 from .labels import Labels
 from .loading import load_model, load_tokenizer
 from .metrics import classification_metrics, regression_metrics
+from .optimize import Optimization, optimize
 from .processes import first_process
 from .schedule import Schedule
 from .tracing import explain
@@ -217,6 +218,11 @@ class PyramidClassifier:
         (item,) = self.encode([text])
         batch = collate([item], self.tokenizer.pad_token_id)
         return explain(self.model, self.tokenizer, self.known_labels(), text, batch)
+
+    def optimize(self, how: Optimization = "packed") -> PyramidClassifier:
+        """Faster weights for inference on a CPU, and returns itself; see `optimize`. What is saved stays the same."""
+        optimize(self.model, how)
+        return self
 
     def save(self, folder: str | Path) -> None:
         """Writes model, tokenizer and labels to a folder, from which `load` and the Auto classes read them.

@@ -61,7 +61,7 @@ class Backbone(Protocol):
 
 
 @dataclasses.dataclass
-class _Tokens:
+class Tokens:
     """The tokens between two steps of the loop."""
 
     hidden: Tensor  # (B, N, D)
@@ -147,7 +147,7 @@ class PyramidEncoder(nn.Module):
         plan = self._plan(tokens.counts)
         seed = self._seed()
         if self.placement == "input" and list(plan[0]) != tokens.counts:
-            self._reduce(tokens, 0, plan[0], None, seed)
+            self.shrink(tokens, 0, plan[0], None, seed)
         last = len(self.layer)
         for number, (layer, keep) in enumerate(zip(self.layer, plan, strict=True), start=1):
             before = tokens.hidden
@@ -162,14 +162,14 @@ class PyramidEncoder(nn.Module):
                 want_received=shrinks and self.selector.needs_attention,
             )
             if shrinks and self.placement == "middle":
-                self._reduce(tokens, number, keep, received, seed + number)
+                self.shrink(tokens, number, keep, received, seed + number)
             tokens.hidden = self.backbone.feed_forward(layer, tokens.hidden)
             if shrinks and self.placement == "end":
-                self._reduce(tokens, number, keep, received, seed + number)
+                self.shrink(tokens, number, keep, received, seed + number)
             tokens.hidden = self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
 
-    def _start(self, hidden: Tensor, mask: Tensor | None) -> _Tokens:
+    def _start(self, hidden: Tensor, mask: Tensor | None) -> Tokens:
         """Real tokens pushed to the left and padding cut off. Reads the true lengths from the device, once a pass."""
         rows, n, _ = hidden.shape
         counts = [n] * rows
@@ -189,7 +189,7 @@ class PyramidEncoder(nn.Module):
                 hidden, mask = Reduction(order).apply(hidden), mask.gather(1, order)
             hidden, mask = hidden[:, :widest], mask[:, :widest]
         mask = None if min(counts) == hidden.shape[1] else mask
-        return _Tokens(hidden, counts, mask, size=None)
+        return Tokens(hidden, counts, mask, size=None)
 
     def _plan(self, counts: list[int]) -> list[tuple[int, ...]]:
         """The tokens to keep, by layer and row: one look at the true lengths serves all layers."""
@@ -204,9 +204,9 @@ class PyramidEncoder(nn.Module):
             return int(torch.randint(2**31, ()))
         return self.seed
 
-    def _reduce(
+    def shrink(
         self,
-        tokens: _Tokens,
+        tokens: Tokens,
         number: int,
         keep: Sequence[int],
         received: Tensor | None,
@@ -226,7 +226,7 @@ class PyramidEncoder(nn.Module):
     @torch.no_grad()
     def _decide(
         self,
-        tokens: _Tokens,
+        tokens: Tokens,
         keep: Sequence[int],
         received: Tensor | None,
         seed: int,
@@ -261,7 +261,7 @@ class PyramidEncoder(nn.Module):
         return reduction, radius
 
 
-def _sizes(tokens: _Tokens) -> Tensor:
+def _sizes(tokens: Tokens) -> Tensor:
     """The sizes (B, N), in the precision of distances: fp32, or fp64 for an fp64 model."""
     if tokens.size is not None:
         return tokens.size
@@ -269,7 +269,7 @@ def _sizes(tokens: _Tokens) -> Tensor:
     return torch.ones(tokens.hidden.shape[:2], dtype=dtype, device=tokens.hidden.device)
 
 
-def _key_bias(tokens: _Tokens) -> Tensor | None:
+def _key_bias(tokens: Tokens) -> Tensor | None:
     """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.
 
     A key with log(s) added weighs as much as s copies of it (the paper's Remark 1).

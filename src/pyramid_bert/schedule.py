@@ -1,10 +1,9 @@
 """How narrow: schedules that say how many tokens each encoder layer keeps. Pure Python, no torch.
 
 A schedule is *relative*: it is asked for its `lengths(n, layers)` at the true length n of a row, so one model
-serves inputs of any length. Layer j's attention sees `lengths[j - 1]` tokens (n for the first layer) and, with the
-paper's "middle" placement, its feed-forward network sees `lengths[j]`.
-
-Follows section 5.2 of the paper (equation 4), its appendix on random configurations and its LRA set-up.
+serves inputs of any length. Layer j's attention sees `lengths[j - 1]` tokens (n for the first) and, with the paper's
+"middle" placement, its feed-forward network `lengths[j]`.
+Follows section 5.2 of the paper (equation 4), its appendix and its LRA set-up.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Rounding = Literal["ceil", "floor"]
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The number of tokens kept at each layer, for any input length. Use one of the constructors below.
+    """The number of tokens kept at each layer, for any input length; see the constructors.
 
     Example:
         >>> schedule = Schedule.exponential(keep_ratio=0.25, last_layer=3)
@@ -145,6 +144,20 @@ class Schedule:
             (65, 65, 33, 33)
         """
         return StridedSchedule(window=window, at_layers=tuple(sorted(at_layers)))
+
+    @staticmethod
+    def for_speedup(model: Any, speedup: float, *, lengths: Sequence[int], **how: Any) -> Schedule:
+        """The schedule that makes `model` so many times faster on this machine, over length-sorted dense batches.
+
+        Args:
+            model: A dense model or a pyramid.
+            speedup: The wanted speed-up.
+            lengths: True lengths of the rows to be fast on.
+            **how: `batch_size` and more; see `bench.solve_speedup`, which also tells what was measured.
+        """
+        from .bench import solve_speedup
+
+        return solve_speedup(model, speedup, lengths, **how).schedule
 
     # ---- what a schedule is asked ----
 

@@ -20,7 +20,7 @@ LAYERS = [
     {"config"},
     {"adapters"},
     {"hub"},
-    {"data", "loading", "metrics", "timing", "inference", "distillation"},
+    {"data", "loading", "metrics", "timing", "inference", "distillation", "optimize"},
     {"training", "train_settings", "training_data", "checkpoints", "callbacks"},
     {"explanation"},
     {"classifier", "tracing"},
@@ -32,8 +32,9 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 NO_RANK = len(LAYERS)
 
-# An explanation draws itself in notebooks: the import stands inside the method that does it.
-UPWARD_ON_PURPOSE = {("explanation", "viz")}
+# An explanation draws itself in notebooks, and a schedule can be asked for by its speed: the imports stand inside the
+# methods that do it.
+UPWARD_ON_PURPOSE = {("explanation", "viz"), ("schedule", "bench")}
 
 # Parts of a room that stand in a file of their own to keep files short: nobody else imports them.
 SPLIT_OFF = {

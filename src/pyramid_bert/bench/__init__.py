@@ -1,8 +1,30 @@
 """The speed ledger: what a pyramid saves, over three honest baselines, in one interleaved run."""
 
+from .budget import Solution, calibration_runs, solve_speedup
+from .calibration import Calibration, calibrate
 from .ledger import Entry, Ledger, measure
+from .machine import describe_machine
 from .memory import PeakMemory
 from .models import model_pair
+from .roofline import Roofline, measure_roofline
+from .training import TrainingLedger, measure_training
 from .workload import Workload
 
-__all__ = ["Entry", "Ledger", "PeakMemory", "Workload", "measure", "model_pair"]
+__all__ = [
+    "Calibration",
+    "Entry",
+    "Ledger",
+    "PeakMemory",
+    "Roofline",
+    "Solution",
+    "TrainingLedger",
+    "Workload",
+    "calibrate",
+    "calibration_runs",
+    "describe_machine",
+    "measure",
+    "measure_roofline",
+    "measure_training",
+    "model_pair",
+    "solve_speedup",
+]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Any
 
 import torch
@@ -18,11 +15,12 @@ from ..adapters import pyramid_encoder
 from ..cost import Cost
 from ..errors import PyramidError
 from ..hub import pyramid_settings
+from ..optimize import optimization_of
 from ..schedule import Schedule
-from ..select import compiled
 from ..timing import Timing, time_interleaved
-from ..version import __version__
+from .machine import describe_machine
 from .memory import PeakMemory
+from .roofline import Roofline, measure_roofline
 from .workload import Workload
 
 NAMES = {
@@ -46,6 +44,8 @@ class Entry:
         peak_bytes: Most bytes of tensors alive at once, weights and inputs not counted.
         speedup_over: Baseline -> how many times faster this is, by the median of the ratios within each round.
         ideal_over: Baseline -> the ratio of multiply-accumulates.
+        roofline_seconds: The least time of reading weights and multiplying on this machine, both at once.
+        stalled_seconds: The same when the processor waits for its weights: one after the other.
     """
 
     name: str
@@ -55,6 +55,8 @@ class Entry:
     peak_bytes: int
     speedup_over: dict[str, float]
     ideal_over: dict[str, float]
+    roofline_seconds: float
+    stalled_seconds: float
 
     def realised(self, baseline: str = "sorted") -> float:
         """The share of the ideal speed-up over a baseline that was measured."""
@@ -68,16 +70,28 @@ class Ledger:
     entries: dict[str, Entry]
     selecting: float
     batch_size: int
+    roofline: Roofline
+    optimization: str | None
     workload: dict[str, Any]
     settings: dict[str, Any]
     machine: dict[str, Any]
     rounds: int
     seconds: dict[str, list[float]]
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The speed-up over the length-sorted dense model when both read and multiply at once, or in turn."""
+        dense, pyramid = self.entries["sorted"], self.entries["pyramid"]
+        return (
+            dense.roofline_seconds / pyramid.roofline_seconds,
+            dense.stalled_seconds / pyramid.stalled_seconds,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict; the pyramid's shares of the ideal are in it as well."""
         data = asdict(self)
         data["realised_over"] = {name: self.entries["pyramid"].realised(name) for name in BASELINES}
+        data["limits"] = dict(zip(("roofline", "stalled"), self.limits, strict=True))
         return data
 
 
@@ -114,15 +128,18 @@ def measure(
     }
     runs = {name: _forward(model, workload.tensors(rows, width)) for name, (model, rows, width) in plans.items()}
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
+    roofline = measure_roofline(pyramid)
     work = {}
     for name, (model, rows, width) in plans.items():
-        schedule = settings.schedule if model is pyramid else None
-        work[name] = _work(workload, rows, width, schedule, pyramid.config, encoder.cls_only, settings.placement)
+        shapes = _shapes(workload, rows, width, settings.schedule if model is pyramid else None, len(encoder.layer))
+        work[name] = _work(shapes, roofline, settings.placement, encoder.cls_only and model is pyramid)
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
         entries=entries,
         selecting=_share_selecting(encoder, runs["pyramid"]),
         batch_size=batch_size,
+        roofline=roofline,
+        optimization=optimization_of(pyramid),
         workload={
             "source": workload.source,
             "rows": len(workload.items),
@@ -136,24 +153,6 @@ def measure(
     )
 
 
-def describe_machine() -> dict[str, Any]:
-    """What a reader needs to know of the machine and the versions."""
-    name = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as file:
-            name = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), name)
-    return {
-        "cpu": name,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        "transformers": metadata.version("transformers"),
-        "pyramid_bert": __version__,
-        "compiled_greedy": compiled.available(),
-    }
-
-
 def _forward(model: Any, batches: list[dict[str, Tensor]]) -> Callable[[], None]:
     def forward() -> None:
         with torch.inference_mode():
@@ -163,54 +162,61 @@ def _forward(model: Any, batches: list[dict[str, Tensor]]) -> Callable[[], None]
     return forward
 
 
-def _work(
-    workload: Workload,
-    batches: list[list[int]],
-    width: int | None,
-    schedule: Schedule | None,
-    config: Any,
-    cls_only: bool,
-    placement: Any,
-) -> tuple[int, int]:
-    """(token-layers, multiply-accumulates), counting every slot that is computed, pads included."""
-    tokens = macs = 0
-    layers, lengths = config.num_hidden_layers, workload.lengths
+@dataclass(frozen=True)
+class _Work:
+    token_layers: int
+    macs: int
+    roofline_seconds: float
+    stalled_seconds: float
+
+
+def _shapes(
+    workload: Workload, batches: list[list[int]], width: int | None, schedule: Schedule | None, layers: int
+) -> Iterator[tuple[int, int, Sequence[int]]]:
+    """(rows, width, width after each layer) of each batch: it is as wide as its widest row, at every layer."""
+    lengths = workload.lengths
     for rows in batches:
         n = width or max(lengths[i] for i in rows)
         kept: Sequence[int] = (n,) * layers
-        if schedule is not None:  # a batch is as wide as its widest row, at every layer
+        if schedule is not None:
             kept = tuple(map(max, zip(*(schedule.lengths(lengths[i], layers) for i in rows), strict=True)))
-        cost = Cost.of(
-            kept,
-            n,
-            config.hidden_size,
-            config.intermediate_size,
-            placement=placement,
-            cls_only=cls_only and schedule is not None,
-        )
-        macs += len(rows) * cost.macs
-        tokens += len(rows) * sum([n, *kept[:-1]] if placement != "input" else kept)
-    return tokens, macs
+        yield len(rows), n, kept
+
+
+def _work(
+    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, placement: Any, cls_only: bool
+) -> _Work:
+    """What is computed, counting every slot, pads included."""
+    tokens = macs = 0
+    seconds = {True: 0.0, False: 0.0}
+    sizes = roofline.hidden_size, roofline.intermediate_size
+    for rows, n, kept in shapes:
+        macs += rows * Cost.of(kept, n, *sizes, placement=placement, cls_only=cls_only).macs
+        tokens += rows * sum([n, *kept[:-1]] if placement != "input" else kept)
+        for overlap in seconds:
+            seconds[overlap] += roofline.seconds(kept, n, rows, placement=placement, cls_only=cls_only, overlap=overlap)
+    return _Work(tokens, macs, roofline_seconds=seconds[True], stalled_seconds=seconds[False])
 
 
 def _entry(
     name: str,
     timing: Timing,
-    work: dict[str, tuple[int, int]],
+    work: dict[str, _Work],
     runs: dict[str, Callable[[], None]],
     workload: Workload,
 ) -> Entry:
     with PeakMemory() as memory:
         runs[name]()
-    tokens, macs = work[name]
     return Entry(
         name=NAMES[name].format(n=workload.padded_length),
         seconds=timing.median(name),
-        token_layers=tokens,
-        macs=macs,
+        token_layers=work[name].token_layers,
+        macs=work[name].macs,
         peak_bytes=memory.peak,
         speedup_over={base: timing.speedup(name, over=base) for base in BASELINES},
-        ideal_over={base: work[base][1] / macs for base in BASELINES},
+        ideal_over={base: work[base].macs / work[name].macs for base in BASELINES},
+        roofline_seconds=work[name].roofline_seconds,
+        stalled_seconds=work[name].stalled_seconds,
     )
 
 
@@ -218,7 +224,7 @@ def _share_selecting(encoder: Any, run: Callable[[], None]) -> float:
     """The share of a run's time that goes into choosing tokens and moving them."""
     shares = []
     for _ in range(3):
-        with _timed(encoder, "_reduce") as spent:
+        with _timed(encoder, "shrink") as spent:
             start = time.perf_counter()
             run()
             shares.append(spent[0] / (time.perf_counter() - start))

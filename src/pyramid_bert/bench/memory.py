@@ -32,10 +32,10 @@ class PeakMemory(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation and looks at the tensors that come out of it."""
-        given = {id_of(x) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        given = {id_of(x) for x in tree_leaves((args, kwargs)) if _has_storage(x)}
         out = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor) and id_of(tensor) not in given | self._known:
+            if _has_storage(tensor) and id_of(tensor) not in given | self._known:
                 self._add(tensor.untyped_storage())
         return out
 
@@ -49,6 +49,11 @@ class PeakMemory(TorchDispatchMode):
     def _free(self, key: int, size: int) -> None:
         self._known.discard(key)
         self.alive -= size
+
+
+def _has_storage(x: Any) -> bool:
+    """Whether it is a tensor whose memory can be seen: packed weights hide theirs, and are there before the block."""
+    return isinstance(x, torch.Tensor) and not x.is_mkldnn
 
 
 def id_of(tensor: torch.Tensor) -> int:

@@ -6,37 +6,45 @@
   d  the pyramid, on the same sorted batches
 
 Measure on a quiet machine. The weights do not matter for speed: without --model, a random BERT of a given size runs.
+With --speedup the schedule is found for you; with --training, steps of fine-tuning are measured instead.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from ..errors import UsageError
+from .bench_tables import ledger_table, solution_text, training_table
 from .options import (
     add_data_options,
     add_json_option,
+    add_optimize_option,
     add_pyramid_options,
     add_schedule_options,
+    add_speedup_option,
     messages,
     numbers,
     print_json,
     pyramid_settings_from,
     read_data,
     schedule_from,
+    steps_shown,
 )
 
 if TYPE_CHECKING:
-    from ..bench import Ledger, Workload
+    from ..bench import Ledger, Solution, TrainingLedger, Workload
 
 SIZES = ("base", "small", "mini", "tiny")
 EPILOG = """examples:
   pyramid-bert bench --size base --n 128 --rows 32 --keep-ratio 0.25 --last-layer 3 --rounding floor
-  pyramid-bert bench --model my-model --data reviews.csv --batch-size 1,32 --json"""
+  pyramid-bert bench --model my-model --data reviews.csv --batch-size 1,32 --json
+  pyramid-bert bench --model my-model --data reviews.csv --speedup 2
+  pyramid-bert bench --model my-model --data reviews.csv --batch-size 1 --optimize
+  pyramid-bert bench --size base --training --n 128,256 --batch-size 16 --keep-ratio 0.25 --last-layer 3"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-size", default="32", metavar="B[,B]", help="batch sizes to measure (default: 32)")
     group.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
     group.add_argument("--threads", type=int, help="threads that torch may use")
+    group.add_argument("--training", action="store_true", help="measure training steps at each length of --n instead")
+    add_optimize_option(group)
     add_data_options(parser)
     add_schedule_options(parser)
+    add_speedup_option(parser)
     add_pyramid_options(parser)
     add_json_option(parser)
 
@@ -62,36 +73,62 @@ def run(args: argparse.Namespace) -> None:
     schedule, batch_sizes = schedule_from(args), numbers("--batch-size", args.batch_size)
     if min(batch_sizes) < 1 or args.rounds < 1 or args.rows < 1:
         raise UsageError("--batch-size, --rounds and --rows must be at least 1")
+    if args.training and (args.data or args.optimize or args.speedup):
+        raise UsageError("--training takes random rows of --n tokens; leave out --data, --optimize and --speedup")
     texts = read_data(args.data, args, labels=False).texts[: args.rows] if args.data else None
 
     import torch
-    from rich.progress import Progress
 
-    from ..bench import measure, model_pair
+    from ..bench import model_pair
+    from ..optimize import optimize
 
     if args.threads:
         torch.set_num_threads(args.threads)
-    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, pyramid_settings_from(args))
+    settings = pyramid_settings_from(args)
+    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings)
+    if args.training:
+        found = [_train(args, dense, pyramid, n, batch_sizes[0]) for n in numbers("--n", args.n)]
+        _show(args, [ledger.to_dict() for ledger in found], [training_table(found)])
+        return
     workload = _workload(args, tokenizer, texts, dense.config)
-    ledgers = []
-    with Progress(console=messages(), transient=True) as bar:
-        task = bar.add_task("measuring, in turn", total=4 * (args.rounds + 1) * len(batch_sizes))
-        for batch_size in batch_sizes:
-            ledgers.append(
-                measure(
-                    dense,
-                    pyramid,
-                    workload,
-                    batch_size=batch_size,
-                    rounds=args.rounds,
-                    after_each=lambda: bar.advance(task),
-                )
-            )
-    if args.json:
-        print_json([ledger.to_dict() for ledger in ledgers])
-    else:
-        for ledger in ledgers:
-            Console().print(_table(ledger))
+    difference = None
+    if args.optimize:
+        before = _logits(pyramid, workload)
+        optimize(dense, args.optimize)
+        difference = _difference(before, _logits(optimize(pyramid, args.optimize), workload))
+    ledgers, solutions = [], []
+    for batch_size in batch_sizes:
+        solutions.append(_solve(args, pyramid, workload, batch_size) if args.speedup else None)
+        ledgers.append(_measure(args, dense, pyramid, workload, batch_size))
+    _print_ledgers(args, ledgers, solutions, difference)
+
+
+def _measure(args: argparse.Namespace, dense: Any, pyramid: Any, workload: Workload, batch_size: int) -> Ledger:
+    from ..bench import measure
+
+    with steps_shown("measuring, in turn", 4 * (args.rounds + 1)) as step:
+        return measure(dense, pyramid, workload, batch_size=batch_size, rounds=args.rounds, after_each=step)
+
+
+def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_size: int) -> TrainingLedger:
+    from ..bench import measure_training
+
+    with steps_shown(f"training steps of {n} tokens, in turn", 2 * (args.rounds + 1)) as step:
+        return measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
+
+
+def _solve(args: argparse.Namespace, pyramid: Any, workload: Workload, batch_size: int) -> Solution:
+    """Finds the schedule, and gives it to the pyramid."""
+    from ..bench import calibration_runs, solve_speedup
+    from ..classifier import apply_settings
+
+    sample = workload.items if args.data else None
+    with steps_shown("calibrating on this machine", calibration_runs(workload.lengths)) as step:
+        solution = solve_speedup(
+            pyramid, args.speedup, workload.lengths, batch_size=batch_size, sample=sample, after_each=step
+        )
+    apply_settings(pyramid, solution.schedule, {})
+    return solution
 
 
 def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any) -> Workload:
@@ -106,30 +143,38 @@ def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any)
     return Workload.from_texts(tokenizer, texts, positions=positions, max_length=args.max_length, source=args.data)
 
 
-def _table(ledger: Ledger) -> Table:
-    work, machine, entries = ledger.workload, ledger.machine, ledger.entries
-    table = Table(
-        title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, in batches of {ledger.batch_size}",
-        caption=f"{work['source']}; {machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}; "
-        f"medians of {ledger.rounds} interleaved rounds. Ideal: the ratio of multiply-accumulates.",
-    )
-    table.add_column("", no_wrap=True)
-    for name in (
-        f"a: dense,\npadded to {work['padded_length']}",
-        "b: dense,\ndynamic",
-        "c: dense,\nsorted",
-        "d: pyramid",
-    ):
-        table.add_column(name, justify="right")
-    table.add_row("milliseconds", *(f"{entry.seconds * 1e3:,.1f}" for entry in entries.values()))
-    table.add_row("thousand tokens x layers", *(f"{entry.token_layers / 1e3:,.1f}" for entry in entries.values()))
-    table.add_row("GMACs", *(f"{entry.macs / 1e9:,.1f}" for entry in entries.values()))
-    table.add_row("peak MB of tensors", *(f"{entry.peak_bytes / 1e6:,.1f}" for entry in entries.values()))
-    for letter, base in zip("abc", entries, strict=False):
-        speed = (f"{entry.speedup_over[base]:.2f}x" for entry in entries.values())
-        table.add_row(f"speed-up over {letter}", *speed, style="bold" if letter == "c" else None)
-    table.add_row("ideal speed-up over c", *(f"{entry.ideal_over['sorted']:.2f}x" for entry in entries.values()))
-    pyramid = entries["pyramid"]
-    table.add_row("share of the ideal over c", "", "", "", f"{pyramid.realised('sorted'):.0%}")
-    table.add_row("time choosing and moving", "", "", "", f"{ledger.selecting:.1%}")
-    return table
+def _logits(model: Any, workload: Workload) -> Any:
+    from ..inference import outputs_of
+
+    return outputs_of(model, workload.items[:64], workload.pad_id, batch_size=8).logits
+
+
+def _difference(before: Any, after: Any) -> dict[str, float]:
+    """What an optimization does to the pyramid's logits."""
+    return {
+        "texts": len(before),
+        "largest_logit_difference": float((before - after).abs().max()),
+        "same_predictions": float((before.argmax(1) == after.argmax(1)).float().mean()),
+    }
+
+
+def _print_ledgers(
+    args: argparse.Namespace, ledgers: list[Ledger], solutions: list[Any], difference: dict[str, float] | None
+) -> None:
+    data = []
+    for ledger, solution in zip(ledgers, solutions, strict=True):
+        extra = {} if solution is None else {"solution": solution.to_dict()}
+        data.append({**ledger.to_dict(), **extra, "optimization_effect": difference})
+    _show(args, data, [ledger_table(ledger, difference) for ledger in ledgers])
+    for solution in solutions:
+        if solution is not None:
+            messages().print(solution_text(solution))
+
+
+def _show(args: argparse.Namespace, data: Any, tables: list[Any]) -> None:
+    if args.json:
+        print_json(data)
+        return
+    write: Callable[..., None] = Console().print
+    for table in tables:
+        write(table)

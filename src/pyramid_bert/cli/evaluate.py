@@ -8,6 +8,7 @@ from ..errors import UsageError
 from .options import (
     add_data_options,
     add_json_option,
+    add_optimize_option,
     add_task_option,
     check_task_call,
     dev_tables,
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="PATH", help="a file of texts and labels, or the folder of a --task")
     add_task_option(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", help="texts at a time (default: 32, or the task's)")
+    add_optimize_option(parser)
     add_data_options(parser)
     add_json_option(parser)
 
@@ -44,5 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from ..classifier import PyramidClassifier
 
     classifier = PyramidClassifier.load(args.model)
+    if args.optimize:
+        classifier.optimize(args.optimize)
     size = (task.eval_batch_size if task else 32) if args.batch_size is None else args.batch_size
     report(evaluate_all(classifier, tables, size), args.json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,27 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--at-layers", metavar="2,4", help="strided: the layers that pool")
 
 
+def add_speedup_option(parser: argparse.ArgumentParser) -> None:
+    """--speedup, instead of a schedule."""
+    parser.add_argument(
+        "--speedup",
+        type=float,
+        metavar="X",
+        help="find the schedule that is X times faster than the dense model on length-sorted batches, on this machine",
+    )
+
+
+def add_optimize_option(parser: Any) -> None:
+    """--optimize."""
+    parser.add_argument(
+        "--optimize",
+        nargs="?",
+        const="packed",
+        choices=("packed", "int8"),
+        help="faster weights for the CPU: packed once (the same logits up to rounding) or int8 (slightly others)",
+    )
+
+
 def schedule_from(args: argparse.Namespace) -> Schedule | None:
     """The schedule that the options describe; None when none of them is given."""
     given = {
@@ -55,6 +76,8 @@ def schedule_from(args: argparse.Namespace) -> Schedule | None:
     given = {name: value for name, value in given.items() if value is not None}
     if not given and args.schedule is None:
         return None
+    if getattr(args, "speedup", None) is not None:
+        raise UsageError("--speedup finds the schedule; leave out the schedule options")
     kind = args.schedule or ("custom" if "lengths" in given else "exponential")
     try:
         with usage_errors():
@@ -206,6 +229,16 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 def print_json(value: Any) -> None:
     """Data for programs, on stdout."""
     print(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+@contextmanager
+def steps_shown(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on stderr, and what moves it by one."""
+    from rich.progress import Progress
+
+    with Progress(console=messages(), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)
 
 
 def messages() -> Console:

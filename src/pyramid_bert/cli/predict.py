@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import Progress
 
 from ..errors import UsageError
-from .options import add_data_options, add_json_option, messages
+from .options import add_data_options, add_json_option, add_optimize_option, messages
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FILE", help="label the rows of this file instead")
     parser.add_argument("--out", metavar="FILE", help="write the labelled rows here, in any of the formats below")
     parser.add_argument("--batch-size", type=int, default=32)
+    add_optimize_option(parser)
     add_data_options(parser)
     add_json_option(parser)
 
@@ -57,6 +58,8 @@ def run(args: argparse.Namespace) -> None:
         format_of(Path(args.out))
         check_writable_file(Path(args.out))
     classifier = PyramidClassifier.load(args.model)
+    if args.optimize:
+        classifier.optimize(args.optimize)
     with Progress(console=messages(), transient=True) as bar:
         task = bar.add_task("predicting", total=rows)
 

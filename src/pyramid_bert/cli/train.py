@@ -19,6 +19,7 @@ from .options import (
     add_json_option,
     add_pyramid_options,
     add_schedule_options,
+    add_speedup_option,
     add_task_option,
     check_task_call,
     dev_tables,
@@ -28,6 +29,7 @@ from .options import (
     read_data,
     report,
     schedule_from,
+    steps_shown,
     task_from,
     usage_errors,
 )
@@ -43,12 +45,14 @@ EPILOG = """examples:
       --keep-ratio 0.25 --first-layer 4 --last-layer 6
   pyramid-bert train --model path/to/bert --train train.csv --out as-in-the-paper \\
       --reduce drop --keep-ratio 0.25 --last-layer 3
+  pyramid-bert train --model path/to/bert --train train.csv --out twice-as-fast --speedup 2
 
 a GLUE task, dense first, then a pyramid that learns from it:
   pyramid-bert train --model path/to/bert --task sst2 --data glue --dense --out dense-model
   pyramid-bert train --teacher dense-model --task sst2 --data glue --patience 1 --out pyramid"""
 
 _SETTINGS = ("epochs", "learning_rate", "batch_size", "eval_batch_size", "seed", "patience", "dev_metric")
+_TEXTS_TO_TIME = 1000
 _DISTILLATION = ("temperature", "distill_weight", "hidden_weight")
 
 
@@ -65,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_teacher_options(parser)
     add_data_options(parser)
     add_schedule_options(parser)
+    add_speedup_option(parser)
     add_pyramid_options(parser)
     add_json_option(parser)
 
@@ -95,8 +100,8 @@ def run(args: argparse.Namespace) -> None:
     """Trains, saves and evaluates."""
     schedule = schedule_from(args)
     _check_call(args)
-    if args.dense and schedule is not None:
-        raise UsageError("--dense keeps every token; leave out the schedule options")
+    if args.dense and (schedule is not None or args.speedup is not None):
+        raise UsageError("--dense keeps every token; leave out --speedup and the schedule options")
     out = Path(args.out)
     if (out / "config.json").exists() and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
@@ -120,6 +125,8 @@ def run(args: argparse.Namespace) -> None:
     classifier = PyramidClassifier.from_pretrained(
         args.model or args.teacher, "dense" if args.dense else schedule, max_length=max_length, **pyramid
     )
+    if args.speedup is not None:
+        _speed_up(classifier, train, settings.eval_batch_size, args.speedup)
     _fit(classifier, train, dev, settings, args)
     if first_process():
         classifier.save(out)
@@ -176,6 +183,23 @@ def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings) 
         known.targets(table.labels, where=table.where)
     with usage_errors():
         settings.metric_for(regression=known.classes is None)
+
+
+def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, speedup: float) -> None:
+    """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
+    from ..bench import calibration_runs, solve_speedup
+    from ..classifier import apply_settings
+    from .bench_tables import solution_text
+
+    step = max(1, len(train.texts) // _TEXTS_TO_TIME)
+    items = classifier.encode(train.texts[::step])
+    lengths = [len(item) for item in items]
+    with steps_shown("calibrating on this machine", calibration_runs(lengths)) as after_each:
+        solution = solve_speedup(
+            classifier.model, speedup, lengths, batch_size=batch_size, sample=items, after_each=after_each
+        )
+    apply_settings(classifier.model, solution.schedule, {})
+    messages().print(solution_text(solution))
 
 
 def _fit(

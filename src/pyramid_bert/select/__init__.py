@@ -1,7 +1,7 @@
 """Who stays: token selectors, registered by name. Depends on torch alone."""
 
 from .attention import received_attention
-from .coreset import Cover, k_center_greedy
+from .coreset import Cover, k_center_greedy, radius_curve
 from .distance import Geometry, squared_distances, to_radius
 from .nearest import nearest_kept
 from .registry import Selector, get_selector, register, selector_names
@@ -15,6 +15,7 @@ __all__ = [
     "k_center_greedy",
     "nearest_kept",
     "pool_groups",
+    "radius_curve",
     "received_attention",
     "register",
     "selector_names",

@@ -84,6 +84,33 @@ def k_center_greedy(
     return Cover(index, to_radius(squared.clamp(min=0), metric))
 
 
+@torch.no_grad()
+def radius_curve(hidden: Tensor, mask: Tensor | None, *, metric: Metric = "euclidean") -> Tensor:
+    """The covering radius (B, N) that the first k = 1..N centres of the greedy order (m = 1) leave.
+
+    Args:
+        hidden: (B, N, D) token vectors.
+        mask: (B, N) bool, True for real tokens; None when all are.
+        metric: As in `k_center_greedy`.
+
+    Example:
+        >>> radius_curve(torch.tensor([[[0.0], [1.0], [9.0], [10.0]]]), None).tolist()
+        [[10.0, 1.0, 1.0, 0.0]]
+    """
+    geometry = Geometry.of(hidden, metric)
+    distances, uncovered = geometry.distances, geometry.to_cls
+    if mask is not None:
+        uncovered.masked_fill_(~mask, 0)
+        distances = distances.masked_fill(~mask[:, None, :], 0)
+    curve = []
+    batch = torch.arange(len(hidden), device=hidden.device)
+    for _ in range(hidden.shape[1]):
+        farthest, token = uncovered.max(dim=1)
+        curve.append(farthest)
+        uncovered = torch.minimum(uncovered, distances[batch, token])
+    return to_radius(torch.stack(curve, 1), metric)
+
+
 def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
     """The paper's m as a number, for a row that keeps `k` tokens.
 

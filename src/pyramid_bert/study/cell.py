@@ -19,8 +19,7 @@ from typing import Any
 
 import torch
 
-from ..bench import Workload, measure, model_pair
-from ..bench.ledger import describe_machine
+from ..bench import Workload, describe_machine, measure, model_pair
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..cost import Cost, space_reduction

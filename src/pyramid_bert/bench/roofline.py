@@ -1,0 +1,102 @@
+"""The roofline of a workload: weights have to be read, and products have to be made.
+
+At batch 1 the upper layers of a pyramid hold so few tokens that reading the weights takes about as long as multiplying
+with them. A processor that does both at once needs the longer of the two times (the roofline); one that waits for its
+weights needs their sum. Neither shrinks with the multiply-accumulates alone, so at batch 1 their ratio is out of reach.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..adapters import base_model
+from ..cost import tokens_seen
+from ..optimize import optimization_of
+
+_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What the machine can do at best, with the weights in the form in which a model holds them.
+
+    Attributes:
+        bytes_per_second: Reading the weights of all layers, one token passing through.
+        macs_per_second: Multiply-accumulates of a large linear layer of the model.
+        bytes_per_weight: 4, or 1 for 8-bit weights.
+        hidden_size: Of the model.
+        intermediate_size: Of the model.
+    """
+
+    bytes_per_second: float
+    macs_per_second: float
+    bytes_per_weight: int
+    hidden_size: int
+    intermediate_size: int
+
+    def seconds(
+        self, lengths: Sequence[int], n: int, rows: int, *, placement: Any, cls_only: bool, overlap: bool = True
+    ) -> float:
+        """The least time of `rows` rows of `n` tokens, of which layers keep `lengths`.
+
+        Args:
+            lengths: Tokens kept at each layer.
+            n: Tokens of a row.
+            rows: Rows of the batch.
+            placement: Where tokens are dropped.
+            cls_only: The last layer computes CLS alone.
+            overlap: Reading and multiplying go on at once; else one after the other.
+        """
+        attends, feeds = tokens_seen(lengths, n, placement)
+        d, f = self.hidden_size, self.intermediate_size
+        total = 0.0
+        for layer, (keys, fed) in enumerate(zip(attends, feeds, strict=True)):
+            alone = cls_only and layer == len(lengths) - 1
+            queries, fed = (1, 1) if alone else (keys, fed)
+            total += self._product(2 * d * d, rows * queries, overlap) + self._product(2 * d * d, rows * keys, overlap)
+            total += self._product(2 * d * f, rows * fed, overlap)
+            total += rows * 2 * queries * keys * d / self.macs_per_second
+        return total
+
+    def _product(self, weights: int, tokens: int, overlap: bool) -> float:
+        reading = weights * self.bytes_per_weight / self.bytes_per_second
+        multiplying = weights * tokens / self.macs_per_second
+        return max(reading, multiplying) if overlap else reading + multiplying
+
+
+def measure_roofline(model: Any) -> Roofline:
+    """Measures this machine for `model`."""
+    layers = base_model(model).encoder.layer
+    linear = [part for part in layers.modules() if isinstance(part, nn.Linear)]
+    largest = max(linear, key=lambda part: part.weight.numel())
+    weights = sum(part.weight.numel() for part in linear)
+    size = 1 if optimization_of(model) == "int8" else 4
+
+    def one_token_through() -> None:
+        for part in linear:
+            part(one[part.in_features])
+
+    one = {part.in_features: torch.randn(1, part.in_features) for part in linear}
+    many = torch.randn(_TOKENS, largest.in_features)
+    with torch.inference_mode():
+        return Roofline(
+            bytes_per_second=weights * size / min(_times(one_token_through)),
+            macs_per_second=_TOKENS * largest.weight.numel() / min(_times(lambda: largest(many))),
+            bytes_per_weight=size,
+            hidden_size=model.config.hidden_size,
+            intermediate_size=model.config.intermediate_size,
+        )
+
+
+def _times(run: Callable[[], object], rounds: int = 7) -> Iterator[float]:
+    run()
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        yield time.perf_counter() - start
