@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .cost import Cost, space_reduction
     from .errors import PyramidError
     from .hub import is_pyramid, pyramid_settings, pyramidize, restore
+    from .optimize import optimize, unoptimize
     from .schedule import PAPER_TABLE, Schedule
     from .select import k_center_greedy
 
@@ -33,10 +34,12 @@ _HOMES = {
     "Schedule": "schedule",
     "is_pyramid": "hub",
     "k_center_greedy": "select",
+    "optimize": "optimize",
     "pyramid_settings": "hub",
     "pyramidize": "hub",
     "restore": "hub",
     "space_reduction": "cost",
+    "unoptimize": "optimize",
 }
 
 __all__ = [
@@ -49,10 +52,12 @@ __all__ = [
     "__version__",
     "is_pyramid",
     "k_center_greedy",
+    "optimize",
     "pyramid_settings",
     "pyramidize",
     "restore",
     "space_reduction",
+    "unoptimize",
 ]
 
 

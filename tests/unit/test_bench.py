@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from pyramid_bert import Cost, Schedule, pyramidize
-from pyramid_bert.bench import PeakMemory, Workload, measure
+from pyramid_bert.bench import PeakMemory, Roofline, Workload, measure, measure_roofline, measure_training
 from pyramid_bert.cli import main
 from pyramid_bert.errors import DataError, PyramidError
+from pyramid_bert.optimize import optimize
 
 SCHEDULE = Schedule.exponential(0.5, last_layer=2)
 
@@ -104,3 +105,84 @@ def test_bench_runs_on_a_file_with_a_saved_pyramid(capsys, tmp_path, tiny_bert, 
     assert ledger["workload"]["rows"] == 2
     assert main(["bench", "--data", data, "--rounds", "1"]) == 2
     assert "a random BERT has no tokenizer" in capsys.readouterr().err
+
+
+# ---- roofline ----
+
+ROOF = Roofline(bytes_per_second=8.0, macs_per_second=10.0, bytes_per_weight=4, hidden_size=1, intermediate_size=3)
+
+
+def test_a_roofline_by_hand():
+    """Weights: 2 for query and output, 2 for key and value, 6 for the feed-forward; 2 weights are read in 1 s."""
+    reading = 1 + 1 + 3
+    multiplying = [2 * 20 / 10, 2 * 20 / 10, 6 * 20 / 10]
+    scores = 2 * 20 * 20 / 10
+    both = ROOF.seconds([20], 20, 1, placement="middle", cls_only=False)
+    assert both == pytest.approx(sum(multiplying) + scores)  # each product takes longer than its weights
+    in_turn = ROOF.seconds([20], 20, 1, placement="middle", cls_only=False, overlap=False)
+    assert in_turn == pytest.approx(sum(multiplying) + scores + reading)
+
+
+def test_one_token_is_bound_by_reading():
+    assert ROOF.seconds([1], 1, 1, placement="middle", cls_only=False) == pytest.approx(1 + 1 + 3 + 0.2)
+
+
+def test_cls_alone_reads_all_weights_and_multiplies_few():
+    alone = ROOF.seconds([20], 20, 1, placement="middle", cls_only=True)
+    assert alone == pytest.approx(1 + 2 * 20 / 10 + 3 + 2 * 1 * 20 / 10)
+
+
+@pytest.mark.parametrize(("how", "size"), [(None, 4), ("packed", 4), ("int8", 1)])
+def test_a_measured_roofline_knows_the_form_of_the_weights(tiny_bert, how, size):
+    model = tiny_bert() if how is None else optimize(tiny_bert(), how)
+    roofline = measure_roofline(model)
+    assert roofline.bytes_per_weight == size
+    assert (roofline.hidden_size, roofline.intermediate_size) == (32, 64)
+    assert roofline.bytes_per_second > 0
+    assert roofline.macs_per_second > 0
+
+
+# ---- training ----
+
+
+def test_training_is_counted_for_both_and_leaves_weights_alone(pair):
+    dense, pyramid = pair
+    before = [{name: value.clone() for name, value in model.state_dict().items()} for model in pair]
+    ledger = measure_training(dense, pyramid, 32, batch_size=4, rounds=2)
+    assert 0 < ledger.memory_share < 1  # counted, not timed: the same in every run
+    assert ledger.peak_bytes["pyramid"] < ledger.peak_bytes["dense"]
+    assert len(ledger.seconds["dense"]) == 2
+    for model, weights in zip(pair, before, strict=True):
+        assert not model.training
+        assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+        assert all(weight.grad is None for weight in model.parameters())
+    json.dumps(ledger.to_dict())
+
+
+def test_training_takes_models_in_order(pair):
+    with pytest.raises(PyramidError, match="in this order"):
+        measure_training(pair[1], pair[0], 8, batch_size=2)
+
+
+# ---- the command line ----
+
+
+def test_bench_measures_training(capsys):
+    call = ["bench", "--size", "tiny", "--training", "--n", "8,16", "--batch-size", "2", "--rounds", "1", "--json"]
+    assert main([*call, "--keep-ratio", "0.5", "--last-layer", "1"]) == 0
+    ledgers = json.loads(capsys.readouterr().out)
+    assert [ledger["n"] for ledger in ledgers] == [8, 16]
+    assert main([*call[:-1], "--optimize"]) == 2
+    assert "leave out --data, --optimize and --speedup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["packed", "int8"])
+def test_bench_states_what_an_optimization_does_to_logits(how, capsys):
+    call = ["bench", "--size", "tiny", "--n", "16", "--rows", "4", "--rounds", "1", "--optimize", how]
+    assert main([*call, "--json"]) == 0
+    (ledger,) = json.loads(capsys.readouterr().out)
+    assert ledger["optimization"] == how
+    assert ledger["optimization_effect"]["texts"] == 4
+    assert (ledger["optimization_effect"]["largest_logit_difference"] < 1e-5) == (how == "packed")
+    assert main(call) == 0
+    assert "logits differ by at most" in " ".join(capsys.readouterr().out.split())

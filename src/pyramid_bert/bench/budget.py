@@ -37,7 +37,7 @@ class Solution:
         predicted: What the calibration predicts for it.
         measured: What it measured in the end, in one interleaved run; None when that was not asked for.
         reachable: The largest speed-up that any schedule would reach, as predicted.
-        bound: Mean over the sample of the sum of (N − l_j)·δ_j, Theorem 1's measure of what is lost; None without one.
+        bound: Theorem 1's measure of what is lost, on the sample; None without one. See `RadiusCurves.bound`.
         corrections: How often the prediction was corrected by a measurement.
     """
 
@@ -87,7 +87,7 @@ def solve_speedup(
     pyramid = _as_pyramid(model, settings)
     longest = max(lengths)
     calibration = calibrate(pyramid, longest, batch_size=batch_size, after_each=after_each)
-    curves = None if sample is None else RadiusCurves.of(dense, sample)
+    curves = None if sample is None else RadiusCurves.of(dense, pyramid, sample)
     reachable = _predicted(calibration, lengths, _extreme())
     if reachable < speedup:
         raise PyramidError(

@@ -1,19 +1,29 @@
-"""Covering radii of every layer on a sample of texts, for every number of kept tokens at once."""
+"""What a schedule costs in accuracy, by the paper's Theorem 1, measured on a sample of texts.
+
+The theorem bounds the change of the loss by a sum over layers of (N − l_j)·δ_j, each times constants of the layers above.
+Here δ_j is measured for every number of kept tokens at once, and the constants by what a cut at layer j does to the
+last layer's CLS vector.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..data import Encoded, collate, sorted_batches
+from ..hub import pyramid_settings, pyramidize
+from ..inference import outputs_of
 from ..schedule import Schedule
 from ..select import radius_curve
 
 _TEXTS = 64
 _BATCH = 16
+_KEEP = 0.5
 
 
 @dataclass(frozen=True)
@@ -23,38 +33,81 @@ class RadiusCurves:
     Attributes:
         curves: For each text a (layers, n) array: entry [j, k − 1] is the covering radius that k tokens leave after
             the attention of layer j + 1 of the dense model.
+        weights: What a unit of (N − l_j)·δ_j at each layer does to the last CLS vector.
     """
 
     curves: tuple[Any, ...]
+    weights: tuple[float, ...]
 
     @classmethod
-    def of(cls, dense: Any, items: Sequence[Encoded]) -> RadiusCurves:
-        """The curves of up to 64 of the texts under a dense model in evaluation mode."""
+    def of(cls, dense: Any, pyramid: Any, items: Sequence[Encoded], pad_id: int = 0) -> RadiusCurves:
+        """The curves of up to 64 of the texts.
+
+        Args:
+            dense: The dense model, in evaluation mode.
+            pyramid: The same weights as a pyramid, whose selector and reduction are to be used; it is not changed.
+            items: The texts.
+            pad_id: The padding token.
+        """
         chosen = list(items)[:: max(1, len(items) // _TEXTS)][:_TEXTS]
         curves: list[Any] = [None] * len(chosen)
         for rows in sorted_batches([len(item) for item in chosen], _BATCH):
-            batch = collate([chosen[i] for i in rows], pad_id=0)
+            batch = collate([chosen[i] for i in rows], pad_id)
             mask = batch.get("attention_mask")
             with torch.inference_mode():
                 states = _after_attention(dense, batch)
                 found = torch.stack([radius_curve(h, None if mask is None else mask.bool()) for h in states])
             for place, row in enumerate(rows):
                 curves[row] = found[:, place, : len(chosen[row])].numpy()  # (layers, n)
-        return cls(tuple(curves))
+        even = cls(tuple(curves), (1.0,) * len(curves[0]))
+        return cls(even.curves, _sensitivity(dense, pyramid, chosen, pad_id, even))
 
     def bound(self, schedule: Schedule) -> float:
-        """The mean over texts of the sum over layers of (N − l_j)·δ_j, what a schedule decides of Theorem 1."""
-        total = 0.0
+        """The mean over texts of the weighted sum over layers of (N − l_j)·δ_j."""
+        return sum(weight * term for weight, term in zip(self.weights, self.terms(schedule), strict=True))
+
+    def terms(self, schedule: Schedule) -> list[float]:
+        """The mean over texts of (N − l_j)·δ_j, for each layer."""
+        layers = len(self.weights)
+        total = [0.0] * layers
         for curve in self.curves:
-            layers, n = curve.shape
-            kept = schedule.lengths(n, layers)
-            total += sum((n - k) * float(curve[j, k - 1]) for j, k in enumerate(kept))
-        return total / len(self.curves)
+            n = curve.shape[1]
+            for j, k in enumerate(schedule.lengths(n, layers)):
+                total[j] += (n - k) * float(curve[j, k - 1]) / len(self.curves)
+        return total
 
 
-def _after_attention(dense: Any, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def _sensitivity(
+    dense: Any, pyramid: Any, items: Sequence[Encoded], pad_id: int, even: RadiusCurves
+) -> tuple[float, ...]:
+    """By how much the last CLS vector moves for each unit of a layer's term.
+
+    Keeping half of the tokens from layer j on moves it by e_j; what layer j adds to that is e_j − e_{j+1}.
+    """
+    layers = len(even.weights)
+    whole = _cls(dense, items, pad_id)
+    trial, settings = copy.deepcopy(pyramid), pyramid_settings(pyramid)
+    assert settings is not None
+    moved = []
+    for first in range(1, layers + 1):
+        pyramidize(trial, config=settings.replace(schedule=Schedule.constant(_KEEP, first_layer=first)))
+        moved.append(float((_cls(trial, items, pad_id) - whole).norm(dim=1).mean()))
+    terms = even.terms(Schedule.constant(_KEEP))
+    above = [*moved[1:], 0.0]
+    return tuple(
+        max(here - next_, 0.0) / term if term else 0.0 for here, next_, term in zip(moved, above, terms, strict=True)
+    )
+
+
+def _cls(model: Any, items: Sequence[Encoded], pad_id: int) -> Tensor:
+    vectors = outputs_of(model, items, pad_id, batch_size=_BATCH, cls=True).cls
+    assert vectors is not None
+    return vectors
+
+
+def _after_attention(dense: Any, batch: dict[str, Tensor]) -> list[Tensor]:
     """The hidden states (B, N, D) after the attention of each layer, where a pyramid would choose."""
-    seen: list[torch.Tensor] = []
+    seen: list[Tensor] = []
     handles = [
         module.register_forward_hook(lambda _module, _given, output: seen.append(output[0]))
         for name, module in dense.named_modules()

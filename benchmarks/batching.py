@@ -1,0 +1,87 @@
+"""How texts of different lengths should share a batch: tight padding, exact-length buckets, or packed rows.
+
+python benchmarks/batching.py MODEL TASK DATA [--rows N]
+
+  tight   sorted by length, 32 texts a batch, padded to the longest (what predict does)
+  exact   batches of texts of one length alone, up to 32: no pad at all, but smaller batches
+  packed  8 texts one after another in a row, attention kept apart by a mask: no pad, but masked attention is computed
+          for pairs of tokens of different texts too
+
+Each in fp32 with the dense model. Prints JSON.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+
+import torch
+
+from pyramid_bert.bench import describe_machine
+from pyramid_bert.data import collate, encode, load_task, sorted_batches
+from pyramid_bert.loading import load_model, load_tokenizer
+from pyramid_bert.timing import time_interleaved
+
+BATCH, PACK = 32, 8
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("task")
+    parser.add_argument("data")
+    parser.add_argument("--rows", type=int, default=600)
+    args = parser.parse_args()
+    model, tokenizer = load_model(args.model)[0], load_tokenizer(args.model)
+    texts = load_task(args.task, args.data, "dev").texts[: args.rows]
+    items = encode(tokenizer, texts, positions=512, max_length=512)
+    lengths = [len(item) for item in items]
+    tight = [collate([items[i] for i in rows], 0) for rows in sorted_batches(lengths, BATCH)]
+    exact = [collate([items[i] for i in rows], 0) for rows in _buckets(lengths)]
+    packed = [_packed([items[i] for i in rows]) for rows in sorted_batches(lengths, PACK)]
+    ways = {"tight": tight, "exact": exact, "packed": packed}
+    timing = time_interleaved({name: lambda b=batches: _run(model, b) for name, batches in ways.items()}, rounds=3)
+    slots = {name: sum(batch["input_ids"].numel() for batch in batches) for name, batches in ways.items()}
+    result = {
+        "task": args.task,
+        "texts": len(items),
+        "tokens": sum(lengths),
+        "ways": {
+            name: {
+                "seconds": timing.median(name),
+                "speed_of_tight": timing.speedup(name, over="tight"),
+                "batches": len(batches),
+                "padding": slots[name] / sum(lengths) - 1,
+            }
+            for name, batches in ways.items()
+        },
+        "machine": describe_machine(),
+    }
+    print(json.dumps(result, indent=1))
+
+
+def _buckets(lengths: list[int]) -> list[list[int]]:
+    by_length = defaultdict(list)
+    for row, length in enumerate(lengths):
+        by_length[length].append(row)
+    rows_of = by_length.values()
+    return [rows[start : start + BATCH] for rows in rows_of for start in range(0, len(rows), BATCH)]
+
+
+def _packed(items: list) -> dict[str, torch.Tensor]:
+    """Texts one after another in one row: (1, S), with positions of their own and a mask (1, 1, S, S)."""
+    ids = torch.tensor([[token for item in items for token in item.input_ids]])
+    positions = torch.tensor([[place for item in items for place in range(len(item))]])
+    owner = torch.tensor([number for number, item in enumerate(items) for _ in range(len(item))])
+    mask = (owner[:, None] == owner)[None, None]
+    return {"input_ids": ids, "position_ids": positions, "attention_mask": mask}
+
+
+def _run(model: torch.nn.Module, batches: list[dict[str, torch.Tensor]]) -> None:
+    with torch.inference_mode():
+        for batch in batches:
+            model(**batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The compiled greedy loop against the torch one, on the same Gram matrices. Prints JSON.
+
+python benchmarks/greedy.py
+"""
+
+import json
+
+import torch
+
+from pyramid_bert.bench import describe_machine
+from pyramid_bert.select import Geometry, compiled
+from pyramid_bert.select.coreset import _one_at_a_time
+from pyramid_bert.timing import time_interleaved
+
+SHAPES = ((1, 128, 80), (1, 512, 322), (32, 128, 80), (32, 512, 322))
+
+
+def main() -> None:
+    """Measures and prints."""
+    print(json.dumps([_measure(*shape) for shape in SHAPES], indent=1))
+
+
+def _measure(b: int, n: int, k: int) -> dict:
+    hidden = torch.randn(b, n, 768, generator=torch.Generator().manual_seed(0))
+    geometry = Geometry.of(hidden)
+    distances = geometry.distances
+
+    def start() -> torch.Tensor:
+        uncovered = geometry.to_cls
+        uncovered[:, 0] = -torch.inf
+        return uncovered
+
+    with torch.inference_mode():
+        runs = {
+            "torch": lambda: _one_at_a_time(distances, start(), [k] * b),
+            "compiled": lambda: compiled.one_at_a_time(geometry, start(), [k] * b),
+            "gram": lambda: Geometry.of(hidden),
+        }
+        same = torch.equal(runs["torch"]()[0], runs["compiled"]()[0])
+        timing = time_interleaved(runs, rounds=9)
+    return {
+        "b": b,
+        "n": n,
+        "k": k,
+        "same_indices": same,
+        **{f"{name}_ms": timing.median(name) * 1e3 for name in runs},
+        "faster": timing.speedup("compiled", over="torch"),
+        "machine": describe_machine(),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Does the budget solver keep its word? Asks for 1.5x, 2x and 3x and measures what comes out, over the sorted baseline.
+
+python benchmarks/solver.py MODEL TASK DATA [--rows N]
+
+The schedule is found on half of the lengths and measured on all of them, in a run of its own. Prints JSON.
+"""
+
+import argparse
+import json
+
+from pyramid_bert import pyramidize
+from pyramid_bert.bench import Workload, describe_machine, model_pair, solve_speedup
+from pyramid_bert.data import load_task
+from pyramid_bert.timing import time_interleaved
+
+BATCH = 32
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("task")
+    parser.add_argument("data")
+    parser.add_argument("--rows", type=int, default=10_000)
+    args = parser.parse_args()
+    dense, pyramid, tokenizer = model_pair(args.model, "small", None, {})
+    texts = load_task(args.task, args.data, "dev").texts[: args.rows]
+    workload = Workload.from_texts(tokenizer, texts, positions=512, max_length=512, source=args.task)
+    found = []
+    for wanted in (1.5, 2.0, 3.0):
+        solution = solve_speedup(dense, wanted, workload.lengths[::2], batch_size=BATCH, sample=workload.items[:64])
+        pyramidize(pyramid, solution.schedule)
+        batches = workload.tensors(workload.by_length(BATCH))
+        runs = {"dense": lambda b=batches: _run(dense, b), "pyramid": lambda b=batches: _run(pyramid, b)}
+        timing = time_interleaved(runs, rounds=3)
+        found.append({**solution.to_dict(), "measured_again": timing.speedup("pyramid", over="dense")})
+    result = {"task": args.task, "texts": len(texts), "mean_length": sum(workload.lengths) / len(texts)}
+    print(json.dumps({**result, "solutions": found, "machine": describe_machine()}, indent=1))
+
+
+def _run(model: object, batches: list) -> None:
+    import torch
+
+    with torch.inference_mode():
+        for batch in batches:
+            model(**batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Texts a second of our predict against what people use: pipeline on sorted texts, and sentence-transformers' way.
+
+python benchmarks/throughput.py MODEL TASK DATA [--rows N] [--rounds R]
+
+All start from the same texts and include tokenization. The model is a dense one with a fresh head, then the same
+weights as a pyramid: only speed is looked at. Prints JSON.
+"""
+
+import argparse
+import json
+
+import torch
+from transformers import TextClassificationPipeline
+
+from pyramid_bert import PyramidClassifier, Schedule
+from pyramid_bert.bench import describe_machine
+from pyramid_bert.cost import Cost
+from pyramid_bert.data import load_task
+from pyramid_bert.labels import Labels
+from pyramid_bert.timing import time_interleaved
+
+BATCH = 32
+KEEP, FIRST, LAST = 0.25, 2, 6
+
+
+def main() -> None:
+    """Measures and prints."""
+    args = _arguments()
+    dense = PyramidClassifier.from_pretrained(args.model, "dense")
+    schedule = Schedule.exponential(KEEP, LAST, first_layer=FIRST)
+    pyramid = PyramidClassifier.from_pretrained(args.model, schedule)
+    for classifier in (dense, pyramid):
+        classifier.labels = Labels(("no", "yes"))
+    texts = [text for text in load_task(args.task, args.data, "dev").texts if _tokens(dense, text) <= 512][: args.rows]
+    runs = {
+        "pipeline": lambda: _pipeline(dense, texts),
+        "sentence-transformers": lambda: _like_sentence_transformers(dense, texts),
+        "dense": lambda: dense.predict(texts, batch_size=BATCH),
+        "pyramid": lambda: pyramid.predict(texts, batch_size=BATCH),
+    }
+    timing = time_interleaved(runs, rounds=args.rounds, warmup=0)
+    best = min(("pipeline", "sentence-transformers"), key=timing.median)
+    lengths = [len(item) for item in dense.encode(texts)]
+    result = {
+        "task": args.task,
+        "texts": len(texts),
+        "mean_length": sum(lengths) / len(lengths),
+        "texts_per_second": {name: len(texts) / timing.median(name) for name in runs},
+        "best_other": best,
+        "dense_over_best": timing.speedup("dense", over=best),
+        "pyramid_over_best": timing.speedup("pyramid", over=best),
+        "pyramid_over_dense": timing.speedup("pyramid", over="dense"),
+        "ideal": _ideal(lengths, schedule, dense.model.config),
+        "schedule": schedule.to_dict(),
+        "machine": describe_machine(),
+        "rounds": args.rounds,
+        "seconds": timing.seconds,
+    }
+    print(json.dumps(result, indent=1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("task")
+    parser.add_argument("data")
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+def _tokens(classifier: PyramidClassifier, text: str) -> int:
+    return len(classifier.tokenizer(text, verbose=False)["input_ids"])
+
+
+def _pipeline(classifier: PyramidClassifier, texts: list[str]) -> None:
+    run = TextClassificationPipeline(model=classifier.model, tokenizer=classifier.tokenizer, device="cpu")
+    run(sorted(texts, key=len, reverse=True), batch_size=BATCH)
+
+
+@torch.inference_mode()
+def _like_sentence_transformers(classifier: PyramidClassifier, texts: list[str]) -> None:
+    """Sorted by characters, tokenized and padded batch by batch, attention mask always given."""
+    ordered = sorted(texts, key=len, reverse=True)
+    for start in range(0, len(ordered), BATCH):
+        batch = classifier.tokenizer(ordered[start : start + BATCH], padding=True, truncation=True, return_tensors="pt")
+        classifier.model(**batch).logits.cpu()
+
+
+def _ideal(lengths: list[int], schedule: Schedule, config: object) -> float:
+    layers, hidden, inner = config.num_hidden_layers, config.hidden_size, config.intermediate_size
+    costs = [Cost.of(schedule.lengths(n, layers), n, hidden, inner, cls_only=True) for n in lengths]
+    return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
+
+
+if __name__ == "__main__":
+    main()

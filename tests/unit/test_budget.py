@@ -1,0 +1,238 @@
+"""From a wanted speed-up to a schedule: what is predicted, what is chosen, what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from pyramid_bert import PyramidClassifier, Schedule, k_center_greedy, pyramidize
+from pyramid_bert.bench import Calibration, calibrate, solve_speedup
+from pyramid_bert.bench import budget as budget_module
+from pyramid_bert.bench.calibration import PARTS, batch_shapes, lengths_to_time
+from pyramid_bert.bench.radius import RadiusCurves
+from pyramid_bert.cli import main
+from pyramid_bert.data import Encoded
+from pyramid_bert.errors import PyramidError
+from pyramid_bert.select import radius_curve
+
+
+def made_up(layers=4, **changes):
+    """Parts that cost as much as they have tokens: attention 2 a token, feed-forward 3, choosing 0.5."""
+    cost = {"attention": 2, "attention_masked": 2, "feed_forward": 3, "choosing": 0.5, "cls_attention": 1, "rest": 0}
+    settings = {"batch_size": 4, "layers": layers, "weighted": False, "placement": "middle", "cls_only": False}
+    seconds = {part: (cost[part] * 1.0, cost[part] * 100.0) for part in PARTS}
+    return Calibration(lengths=(1, 100), seconds=seconds, **(settings | changes))
+
+
+# ---- the additive model ----
+
+
+def test_a_dense_batch_by_hand():
+    assert made_up().dense(10, masked=False) == pytest.approx(4 * (20 + 30))
+
+
+def test_a_pyramid_batch_by_hand():
+    schedule = Schedule.custom([10, 5, 5, 2], n=10)
+    attends, feeds, chooses = 2 * (10 + 10 + 5 + 5), 3 * (10 + 5 + 5 + 2), 0.5 * (10 + 5)
+    assert made_up().pyramid(schedule, 10, masked=False) == pytest.approx(attends + feeds + chooses)
+
+
+def test_the_last_layer_for_cls_alone_by_hand():
+    schedule = Schedule.custom([10, 5, 5, 2], n=10)
+    before_last = 2 * (10 + 10 + 5) + 3 * (10 + 5 + 5) + 0.5 * 10
+    assert made_up(cls_only=True).pyramid(schedule, 10, masked=False) == pytest.approx(before_last + 1 * 5 + 3 * 1)
+
+
+def test_masked_attention_has_its_own_price():
+    seconds = dict(made_up().seconds, attention_masked=(7.0, 700.0))
+    calibration = made_up()
+    calibration = Calibration(**{**vars(calibration), "seconds": seconds})
+    assert calibration.dense(10, masked=True) - calibration.dense(10, masked=False) == pytest.approx(4 * 50)
+    schedule = Schedule.custom([10, 5, 5, 5], n=10)
+    weighted = Calibration(**{**{k: v for k, v in vars(calibration).items() if k != "_tables"}, "weighted": True})
+    more = weighted.pyramid(schedule, 10, masked=False) - calibration.pyramid(schedule, 10, masked=False)
+    assert more == pytest.approx(5 * (5 + 5))  # the two layers after the first reduction
+
+
+def test_batches_are_those_of_sorted_rows():
+    assert batch_shapes([3, 9, 4, 8, 8], batch_size=2) == {(9, True): 1.0, (8, True): 1.0, (3, False): 0.5}
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5, 128, 512])
+def test_timed_lengths_reach_from_one_to_the_longest(longest):
+    lengths = lengths_to_time(longest)
+    assert lengths[0] == 1
+    assert lengths[-1] == longest
+    assert lengths == sorted(set(lengths))
+
+
+def test_a_real_calibration_times_every_part(tiny_bert):
+    calibration = calibrate(pyramidize(tiny_bert(), Schedule.constant(0.5)), 12, batch_size=2, rounds=1)
+    assert set(calibration.seconds) == set(PARTS)
+    assert all(len(times) == len(calibration.lengths) for times in calibration.seconds.values())
+    assert all(time >= 0 for times in calibration.seconds.values() for time in times)
+    assert calibration.layers == 4
+    with pytest.raises(PyramidError, match="takes a pyramid"):
+        calibrate(tiny_bert(), 12, batch_size=2)
+
+
+# ---- the solver ----
+
+
+@pytest.fixture
+def known_costs(monkeypatch):
+    """The solver with costs that are known instead of timed."""
+    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_only=True))
+
+
+LENGTHS = [40, 38, 30, 30, 22, 20, 20, 18]
+
+
+@pytest.mark.parametrize("wanted", [1.3, 1.5, 2, 3])
+def test_the_prediction_meets_what_was_asked_for(known_costs, tiny_bert, wanted):
+    solution = solve_speedup(tiny_bert(), wanted, LENGTHS, batch_size=4, verify=False)
+    assert wanted <= solution.predicted <= 1.15 * wanted  # lengths are whole tokens
+    assert solution.measured is None
+    assert solution.predicted <= solution.reachable
+
+
+def test_without_a_sample_the_layers_are_near_the_default_ones(known_costs, tiny_bert):
+    schedule = solve_speedup(tiny_bert(), 1.3, LENGTHS, batch_size=4, verify=False).schedule
+    assert (schedule.first_layer, schedule.last_layer) == (1, 2)
+
+
+def test_with_a_sample_tokens_are_dropped_where_they_are_redundant(known_costs, tiny_bert, monkeypatch):
+    """Radii that are huge but at layer 3: whatever drops before pays for it."""
+    curve = np.full((4, 40), 100.0)
+    curve[2:] = 0.001
+    curves = RadiusCurves((curve,), (1.0,) * 4)
+    monkeypatch.setattr(budget_module.RadiusCurves, "of", lambda dense, pyramid, sample: curves)
+    solution = solve_speedup(tiny_bert(), 1.15, LENGTHS, batch_size=4, verify=False, sample=[Encoded([2, 3])])
+    assert solution.schedule.first_layer == 3
+    assert solution.bound == pytest.approx(curves.bound(solution.schedule))
+
+
+def test_a_measurement_corrects_the_aim(known_costs, tiny_bert, monkeypatch):
+    """A machine on which everything is 20 % slower than predicted: the solver has to aim higher."""
+
+    def measured(dense, pyramid, schedule, lengths, batch_size, after_each):
+        return 0.8 * budget_module._predicted(made_up(cls_only=True), lengths, schedule)
+
+    monkeypatch.setattr(budget_module, "_measured", measured)
+    solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)
+    assert solution.corrections >= 1
+    assert solution.measured == pytest.approx(1.5, rel=0.06)
+    assert solution.predicted == pytest.approx(1.5 / 0.8, rel=0.06)
+
+
+def test_a_speedup_out_of_reach_names_the_largest(known_costs, tiny_bert):
+    with pytest.raises(PyramidError, match=r"50x cannot be reached .* at most \d+\.\d\dx"):
+        solve_speedup(tiny_bert(), 50, LENGTHS, batch_size=4)
+
+
+@pytest.mark.parametrize("wanted", [0.5, 0, -1, float("nan"), "2", True])
+def test_a_speedup_that_is_none(tiny_bert, wanted):
+    with pytest.raises(PyramidError, match="at least 1"):
+        solve_speedup(tiny_bert(), wanted, LENGTHS)
+
+
+def test_lengths_and_batches_that_cannot_be(tiny_bert):
+    with pytest.raises(PyramidError, match="at least one row"):
+        solve_speedup(tiny_bert(), 2, [])
+    with pytest.raises(PyramidError, match="batch_size must be at least 1"):
+        solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=0)
+
+
+def test_the_model_is_not_touched(known_costs, tiny_bert, tiny_batch, logits_of):
+    model, batch = tiny_bert(), tiny_batch([8, 5])
+    before = logits_of(model, batch)
+    schedule = Schedule.for_speedup(model, 1.5, lengths=LENGTHS, batch_size=4, verify=False)
+    assert isinstance(schedule, Schedule)
+    assert type(model).__name__ == "BertForSequenceClassification"
+    assert torch.equal(logits_of(model, batch), before)
+
+
+# ---- covering radii ----
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_radius_curve_holds_the_radius_of_every_k(metric):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(3, 9, 4, generator=generator)
+    mask = torch.arange(9) < torch.tensor([9, 6, 1])[:, None]
+    curve = radius_curve(hidden, mask, metric=metric)
+    for k in range(1, 10):
+        expected = k_center_greedy(hidden, mask, k, metric=metric).radius
+        torch.testing.assert_close(curve[:, k - 1], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_curves_are_measured_where_a_pyramid_chooses(tiny_bert, tiny_batch):
+    """The first layer of a pyramid sees what the dense model has there."""
+    dense, batch = tiny_bert(), tiny_batch([14, 9])
+    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 9))]
+    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5), reduce="drop")
+    curves = RadiusCurves.of(dense, pyramid, items)
+    with torch.no_grad(), pyramid.bert.encoder.tracing() as trace:
+        pyramid(**batch)
+    for row, kept in enumerate((7, 5)):
+        assert curves.curves[row].shape == (4, len(items[row]))
+        assert curves.curves[row][0, kept - 1] == pytest.approx(float(trace.layers[0].radius[row]), rel=1e-4)
+
+
+def test_the_bound_by_hand():
+    curves = RadiusCurves((np.array([[4.0, 3.0, 2.0, 0.0], [8.0, 6.0, 1.0, 0.0]]),), (10.0, 0.5))
+    assert curves.bound(Schedule.custom([3, 1], n=4)) == pytest.approx(10 * (4 - 3) * 2.0 + 0.5 * (4 - 1) * 8.0)
+
+
+def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch):
+    """Half of the tokens from layer j on: the weighted terms of the layers from j on add up to how far CLS moves."""
+    dense, batch = tiny_bert(), tiny_batch([14, 10])
+    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 10))]
+    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.9), reduce="drop")
+    curves = RadiusCurves.of(dense, pyramid, items)
+    pyramidize(pyramid, Schedule.constant(0.5), reduce="drop")
+    with torch.no_grad():
+        moved = (pyramid.bert(**batch)[0][:, 0] - dense.bert(**batch)[0][:, 0]).norm(dim=1).mean()
+    assert curves.weights[-1] == 0  # the last layer computes CLS alone: whom it drops does not matter
+    assert curves.bound(Schedule.constant(0.5)) >= float(moved) * (1 - 1e-4)  # equal where each layer adds to it
+
+
+# ---- the command line ----
+
+
+def test_bench_says_what_can_be_reached(tiny_model_dir, tmp_path, capsys):
+    data = tmp_path / "texts.csv"
+    data.write_text("text\n" + "a fine film about life\n" * 8)
+    assert main(["bench", "--model", str(tiny_model_dir), "--data", str(data), "--speedup", "900"]) == 1
+    assert "at most" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["bench", "train"])
+def test_a_schedule_and_a_speedup_exclude_each_other(command, tiny_model_dir, tmp_path, capsys):
+    extra = ["--train", "x.csv", "--out", str(tmp_path / "out")] if command == "train" else []
+    call = [
+        command,
+        "--model",
+        str(tiny_model_dir),
+        "--speedup",
+        "2",
+        "--keep-ratio",
+        "0.5",
+        "--last-layer",
+        "2",
+        *extra,
+    ]
+    assert main(call) == 2
+    assert "--speedup finds the schedule" in capsys.readouterr().err
+
+
+def test_train_with_a_speedup_trains_that_pyramid(known_costs, tiny_model_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(budget_module, "_measured", lambda *args: 1.5)
+    data = tmp_path / "train.csv"
+    rows = [("a fine film about life", "good"), ("a dull story", "bad")] * 8
+    data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    out = tmp_path / "out"
+    call = ["train", "--model", str(tiny_model_dir), "--train", str(data), "--out", str(out), "--epochs", "1"]
+    assert main([*call, "--speedup", "1.5"]) == 0
+    assert "for 1.5x over c" in capsys.readouterr().err
+    settings = PyramidClassifier.load(out).settings
+    assert settings.schedule.min_tokens == 2

@@ -1,0 +1,120 @@
+"""Faster weights for the CPU change nothing but speed, and can be taken back."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pyramid_bert import PyramidClassifier, Schedule, pyramidize
+from pyramid_bert.errors import PyramidError, UnknownNameError
+from pyramid_bert.optimize import OPTIMIZATIONS, optimization_of, optimize, unoptimize
+
+
+@pytest.fixture
+def model(tiny_bert):
+    return tiny_bert()
+
+
+@pytest.fixture
+def batch(tiny_batch):
+    return tiny_batch([9, 16, 5])
+
+
+def test_packed_weights_give_the_same_logits(model, batch, logits_of):
+    before = logits_of(model, batch)
+    after = logits_of(optimize(model, "packed"), batch)
+    torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
+
+
+def test_int8_weights_give_nearly_the_same_logits_and_not_the_same(model, batch, logits_of):
+    before = logits_of(model, batch)
+    after = logits_of(optimize(model, "int8"), batch)
+    difference = float((after - before).abs().max())
+    assert 0 < difference < 0.1 * float(before.abs().max())
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_every_linear_layer_of_the_encoder_is_another_and_the_head_is_not(model, how):
+    optimize(model, how)
+    assert all(type(layer) is not nn.Linear for layer in model.bert.encoder.modules() if isinstance(layer, nn.Linear))
+    assert type(model.classifier) is nn.Linear
+    assert optimization_of(model) == how
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_it_can_be_taken_back(model, batch, logits_of, how):
+    before, kinds = logits_of(model, batch), [type(part) for part in model.modules()]
+    unoptimize(optimize(model, how))
+    assert torch.equal(logits_of(model, batch), before)
+    assert [type(part) for part in model.modules()] == kinds
+    assert optimization_of(model) is None
+    assert not any("_fast" in vars(part) for part in model.modules())
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_parameters_and_state_stay_the_same(model, how):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimize(model, how)
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_gradients_are_those_of_the_plain_model(model, batch, how):
+    plain = copy.deepcopy(model)
+    optimize(model, how)
+    for each in (plain, model):
+        each(**batch).logits.sum().backward()
+    expected = dict(plain.named_parameters())
+    assert all(torch.equal(weight.grad, expected[name].grad) for name, weight in model.named_parameters())
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_weights_that_change_are_packed_again(model, batch, logits_of, how):
+    optimize(model, how)
+    logits_of(model, batch)
+    with torch.no_grad():
+        for weight in model.bert.encoder.parameters():
+            weight.mul_(0.5)
+    changed = logits_of(model, batch)
+    fresh = optimize(unoptimize(copy.deepcopy(model)), how)
+    assert torch.equal(changed, logits_of(fresh, batch))
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_a_copy_works_by_itself(model, batch, logits_of, how):
+    optimize(model, how)
+    copied = copy.deepcopy(model)
+    assert torch.equal(logits_of(copied, batch), logits_of(model, batch))
+    assert optimization_of(copied) == how
+
+
+def test_another_optimization_takes_the_place_of_the_first(model):
+    assert optimization_of(optimize(optimize(model, "int8"), "packed")) == "packed"
+
+
+def test_a_pyramid_keeps_the_same_tokens_with_packed_weights(model, batch, logits_of):
+    pyramidize(model, Schedule.exponential(0.5, 2))
+    before = logits_of(model, batch)
+    torch.testing.assert_close(logits_of(optimize(model), batch), before, rtol=1e-5, atol=1e-5)
+
+
+def test_an_optimized_classifier_saves_what_it_was(tiny_model_dir, tmp_path):
+    classifier = PyramidClassifier.load(tiny_model_dir)
+    texts = ["a fine film", "a dull story about nothing"]
+    before = classifier.predict_logits(texts)
+    classifier.optimize("int8").save(tmp_path / "saved")
+    loaded = PyramidClassifier.load(tmp_path / "saved")
+    assert (loaded.predict_logits(texts) == before).all()
+    assert optimization_of(loaded.model) is None
+
+
+def test_what_cannot_be_optimized_is_refused(model):
+    with pytest.raises(UnknownNameError, match="int8"):
+        optimize(model, "int4")
+    with pytest.raises(PyramidError, match=r"only fp32 models on the CPU .* torch.bfloat16"):
+        optimize(model.bfloat16())
+    with pytest.raises(PyramidError, match="no linear layers"):
+        optimize(nn.Sequential(nn.Tanh()))
