@@ -16,7 +16,7 @@ from collections import defaultdict
 
 import torch
 
-from pyramid_bert.bench import describe_machine
+from pyramid_bert.bench import describe_machine, forward_all
 from pyramid_bert.data import collate, encode, load_task, sorted_batches
 from pyramid_bert.loading import load_model, load_tokenizer
 from pyramid_bert.timing import time_interleaved
@@ -40,7 +40,9 @@ def main() -> None:
     exact = [collate([items[i] for i in rows], 0) for rows in _buckets(lengths)]
     packed = [_packed([items[i] for i in rows]) for rows in sorted_batches(lengths, PACK)]
     ways = {"tight": tight, "exact": exact, "packed": packed}
-    timing = time_interleaved({name: lambda b=batches: _run(model, b) for name, batches in ways.items()}, rounds=3)
+    timing = time_interleaved(
+        {name: lambda b=batches: forward_all(model, b) for name, batches in ways.items()}, rounds=3
+    )
     slots = {name: sum(batch["input_ids"].numel() for batch in batches) for name, batches in ways.items()}
     result = {
         "task": args.task,
@@ -75,12 +77,6 @@ def _packed(items: list) -> dict[str, torch.Tensor]:
     owner = torch.tensor([number for number, item in enumerate(items) for _ in range(len(item))])
     mask = (owner[:, None] == owner)[None, None]
     return {"input_ids": ids, "position_ids": positions, "attention_mask": mask}
-
-
-def _run(model: torch.nn.Module, batches: list[dict[str, torch.Tensor]]) -> None:
-    with torch.inference_mode():
-        for batch in batches:
-            model(**batch)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import argparse
 import json
 
 from pyramid_bert import pyramidize
-from pyramid_bert.bench import Workload, describe_machine, model_pair, solve_speedup
+from pyramid_bert.bench import Workload, describe_machine, forward_all, model_pair, solve_speedup
 from pyramid_bert.data import load_task
 from pyramid_bert.timing import time_interleaved
 
@@ -32,19 +32,11 @@ def main() -> None:
         solution = solve_speedup(dense, wanted, workload.lengths[::2], batch_size=BATCH, sample=workload.items[:64])
         pyramidize(pyramid, solution.schedule)
         batches = workload.tensors(workload.by_length(BATCH))
-        runs = {"dense": lambda b=batches: _run(dense, b), "pyramid": lambda b=batches: _run(pyramid, b)}
+        runs = {"dense": lambda b=batches: forward_all(dense, b), "pyramid": lambda b=batches: forward_all(pyramid, b)}
         timing = time_interleaved(runs, rounds=3)
         found.append({**solution.to_dict(), "measured_again": timing.speedup("pyramid", over="dense")})
     result = {"task": args.task, "texts": len(texts), "mean_length": sum(workload.lengths) / len(texts)}
     print(json.dumps({**result, "solutions": found, "machine": describe_machine()}, indent=1))
-
-
-def _run(model: object, batches: list) -> None:
-    import torch
-
-    with torch.inference_mode():
-        for batch in batches:
-            model(**batch)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ differ by rounding alone. "int8" also stores them as 8-bit integers, one scale f
 the fly: a quarter of the bytes to read, and logits that differ by what 8 bits lose.
 
 The original weights stay where they are, so that saving, restoring and training work as before; a layer whose weights
-have changed packs them again at its next use, and one that is asked for gradients runs as it always did.
+have changed packs them again at its next use, and one that is asked for gradients runs as it always did. Only writes
+through `weight.data` go unseen, as torch counts none of them: call `optimize` again after such.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ class _FastLinear(nn.Linear):
     """A linear layer with a second copy of its weights in another form. What differs: `forward` without gradients."""
 
     _fast: Any
-    _packed_at: int
+    _packed_at: list[tuple[int, int]]
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` (..., in) times the weights, plus the bias."""
         plain = x.device.type != "cpu" or x.dtype != self.weight.dtype or not x.numel()
-        if plain or (torch.is_grad_enabled() and (x.requires_grad or self.weight.requires_grad)):
+        learns = x.requires_grad or any(weight.requires_grad for weight in self.parameters())
+        if plain or (torch.is_grad_enabled() and learns):
             return super().forward(x)
         if getattr(self, "_packed_at", None) != self._written():
             self.pack()
@@ -43,9 +45,9 @@ class _FastLinear(nn.Linear):
             self._fast = self._prepared(self.weight.detach())
         self._packed_at = self._written()
 
-    def _written(self) -> int:
-        """Grows whenever the weights or the bias are written to."""
-        return self.weight._version + (0 if self.bias is None else self.bias._version)
+    def _written(self) -> list[tuple[int, int]]:
+        """Changes when weights or bias are written to, or others take their place."""
+        return [(weight.data_ptr(), weight._version) for weight in self.parameters()]
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies leave the second copy behind, and make their own at their first use."""
@@ -108,7 +110,7 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
         raise UnknownNameError("optimization", how, _KINDS)
     linear = _linear_layers(model)
     if not linear:
-        raise PyramidError(f"{type(model).__name__} has no linear layers to optimize")
+        raise PyramidError(f"{type(model).__name__} has no encoder layers to optimize; give a transformers model")
     for layer in linear:
         if layer.weight.device.type != "cpu" or layer.weight.dtype != torch.float32:
             raise PyramidError(

@@ -107,6 +107,12 @@ def test_bench_runs_on_a_file_with_a_saved_pyramid(capsys, tmp_path, tiny_bert, 
     assert "a random BERT has no tokenizer" in capsys.readouterr().err
 
 
+def test_sides_that_run_differently_are_refused(pair):
+    dense, pyramid = pair
+    with pytest.raises(PyramidError, match="both sides must run alike, got weights None and packed"):
+        measure(dense, optimize(pyramid), Workload.synthetic([4], vocabulary=200), batch_size=1)
+
+
 # ---- roofline ----
 
 ROOF = Roofline(bytes_per_second=8.0, macs_per_second=10.0, bytes_per_weight=4, hidden_size=1, intermediate_size=3)

@@ -84,6 +84,23 @@ def test_weights_that_change_are_packed_again(model, batch, logits_of, how):
 
 
 @pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_weights_that_are_replaced_are_packed_again(model, batch, logits_of, how):
+    optimize(model, how)
+    logits_of(model, batch)
+    other = {name: value * 0.5 for name, value in model.state_dict().items()}
+    model.load_state_dict(other, assign=True)
+    fresh = optimize(unoptimize(copy.deepcopy(model)), how)
+    assert torch.equal(logits_of(model, batch), logits_of(fresh, batch))
+
+
+def test_biases_alone_can_learn(model, batch):
+    for name, weight in optimize(model, "int8").named_parameters():
+        weight.requires_grad_(name.endswith("bias"))
+    model(**batch).logits.sum().backward()
+    assert model.bert.encoder.layer[0].attention.self.query.bias.grad is not None
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
 def test_a_copy_works_by_itself(model, batch, logits_of, how):
     optimize(model, how)
     copied = copy.deepcopy(model)

@@ -8,7 +8,7 @@ from .memory import PeakMemory
 from .models import model_pair
 from .roofline import Roofline, measure_roofline
 from .training import TrainingLedger, measure_training
-from .workload import Workload
+from .workload import Workload, forward_all
 
 __all__ = [
     "Calibration",
@@ -22,6 +22,7 @@ __all__ = [
     "calibrate",
     "calibration_runs",
     "describe_machine",
+    "forward_all",
     "measure",
     "measure_roofline",
     "measure_training",

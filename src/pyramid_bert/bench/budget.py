@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
-from ..classifier import default_schedule
+from ..classifier import apply_settings, default_schedule
 from ..data import Encoded
 from ..errors import PyramidError
 from ..hub import pyramid_settings, pyramidize, restore
@@ -19,12 +17,16 @@ from ..schedule import Schedule
 from ..timing import time_interleaved
 from .calibration import Calibration, batch_shapes, calibrate, runs_of_calibration
 from .radius import RadiusCurves
-from .workload import Workload
+from .workload import Workload, forward_all
 
 MIN_TOKENS = 2  # CLS and one more
 _SMALLEST_RATIO = 1e-3
-_ROWS_TO_VERIFY = 512
-_CLOSE_ENOUGH = 0.03
+_SECONDS_TO_VERIFY = 4.0
+_CLOSE_ENOUGH, _TOO_FAR = 0.03, 0.1
+_TRIES = 4
+_HARSH = 0.1
+_FASTEST = 1000
+Shapes = dict[tuple[int, bool], float]
 
 
 @dataclass(frozen=True)
@@ -82,28 +84,43 @@ def solve_speedup(
         settings: Fields of `PyramidConfig` but for the schedule; a pyramid's own if None.
         after_each: Called often, for a progress bar.
     """
-    _check(speedup, lengths, batch_size)
+    lengths = [int(n) for n in lengths]
+    _check(model, speedup, lengths, batch_size, settings or {})
+    batch_size = min(batch_size, len(lengths))
     dense = restore(copy.deepcopy(model)).eval()
-    pyramid = _as_pyramid(model, settings)
-    longest = max(lengths)
-    calibration = calibrate(pyramid, longest, batch_size=batch_size, after_each=after_each)
-    curves = None if sample is None else RadiusCurves.of(dense, pyramid, sample)
-    reachable = _predicted(calibration, lengths, _extreme())
+    pyramid = copy.deepcopy(model).eval()
+    apply_settings(pyramid, _extreme(), settings or {})
+    calibration = calibrate(pyramid, max(lengths), batch_size=batch_size, after_each=after_each)
+    curves = RadiusCurves.of(dense, pyramid, sample) if sample else None
+    shapes = batch_shapes(lengths, batch_size)
+    reachable = _predicted(calibration, shapes, _extreme())
     if reachable < speedup:
-        raise PyramidError(
-            f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {_mean(lengths):.0f} tokens, batches "
-            f"of {batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
-        )
-    aim, corrections, measured = speedup, 0, None
+        raise _out_of_reach(speedup, lengths, batch_size, reachable)
+    tries: list[Solution] = []
+    aim = speedup
     while True:
-        schedule, predicted, bound = _best(calibration, lengths, min(aim, reachable), curves)
-        if not verify:
+        schedule, bound = _best(calibration, shapes, min(aim, reachable), curves)
+        predicted = _predicted(calibration, shapes, schedule)
+        measured = None
+        if verify:
+            some = _fair_choice(lengths, calibration)
+            measured = _measured(dense, pyramid, schedule, some, batch_size, after_each)
+        tries.append(Solution(schedule, speedup, predicted, measured, reachable, bound, len(tries)))
+        if measured is None or abs(measured / speedup - 1) <= _CLOSE_ENOUGH or len(tries) == _TRIES:
             break
-        measured = _measured(dense, pyramid, schedule, lengths, batch_size, after_each)
-        if abs(measured / speedup - 1) <= _CLOSE_ENOUGH or corrections == 3:
-            break
-        aim, corrections = aim * speedup / measured, corrections + 1
-    return Solution(schedule, speedup, predicted, measured, reachable, bound, corrections)
+        aim *= speedup / measured
+    best = min(tries, key=lambda found: abs((found.measured or speedup) / speedup - 1))
+    if best.measured is not None and best.measured < (1 - _TOO_FAR) * speedup:
+        raise _out_of_reach(speedup, lengths, batch_size, max(found.measured or 0.0 for found in tries))
+    return best
+
+
+def _out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> PyramidError:
+    mean = sum(lengths) / len(lengths)
+    return PyramidError(
+        f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
+        f"{batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
+    )
 
 
 def calibration_runs(lengths: Sequence[int]) -> int:
@@ -112,45 +129,46 @@ def calibration_runs(lengths: Sequence[int]) -> int:
 
 
 def _best(
-    calibration: Calibration, lengths: Sequence[int], aim: float, curves: RadiusCurves | None
-) -> tuple[Schedule, float, float | None]:
-    """The best schedule that is predicted to reach `aim`, the prediction for it, and its bound."""
+    calibration: Calibration, shapes: Shapes, aim: float, curves: RadiusCurves | None
+) -> tuple[Schedule, float | None]:
+    """The best schedule that is predicted to reach `aim`, and its bound."""
     layers = calibration.layers
-    wanted = default_schedule(layers)
-    found: list[tuple[float, int, Schedule, float | None]] = []
+    usual: Any = default_schedule(layers)
+    found: list[tuple[tuple[float, ...], int, Schedule, float | None]] = []
     for first in range(1, layers + 1):
         for last in range(first, layers + 1):
             make = partial(Schedule.exponential, last_layer=last, first_layer=first, min_tokens=MIN_TOKENS)
-            schedule = _with_speedup(calibration, lengths, aim, make)
+            schedule = _with_speedup(calibration, shapes, aim, make)
             if schedule is None:
                 continue
             bound = None if curves is None else curves.bound(schedule)
-            off = abs(first - wanted.first_layer) + abs(last - wanted.last_layer)  # type: ignore[attr-defined]
-            found.append((off if bound is None else bound, len(found), schedule, bound))
+            # Without a sample: layers like the usual ones, but not at the price of nearly all tokens.
+            off = abs(first - usual.first_layer) + abs(last - usual.last_layer)
+            harsh = schedule.keep_ratio < _HARSH  # type: ignore[attr-defined]
+            found.append(((harsh, off) if bound is None else (bound,), len(found), schedule, bound))
     _, _, schedule, bound = min(found)
-    return schedule, _predicted(calibration, lengths, schedule), bound
+    return schedule, bound
 
 
 def _with_speedup(
-    calibration: Calibration, lengths: Sequence[int], aim: float, make: Callable[[float], Schedule]
+    calibration: Calibration, shapes: Shapes, aim: float, make: Callable[[float], Schedule]
 ) -> Schedule | None:
     """The schedule with the largest keep ratio that is predicted to reach `aim`; None when none does."""
     low, high = _SMALLEST_RATIO, 1.0  # `low` reaches it, `high` does not
-    if _predicted(calibration, lengths, make(low)) < aim:
+    if _predicted(calibration, shapes, make(low)) < aim:
         return None
     for _ in range(12):
         middle = (low + high) / 2
-        if _predicted(calibration, lengths, make(middle)) >= aim:
+        if _predicted(calibration, shapes, make(middle)) >= aim:
             low = middle
         else:
             high = middle
-    return make(round(low, 4))
+    return make(low)
 
 
-def _predicted(calibration: Calibration, lengths: Sequence[int], schedule: Schedule) -> float:
-    shapes = batch_shapes(lengths, calibration.batch_size).items()
-    dense = sum(count * calibration.dense(n, masked=masked) for (n, masked), count in shapes)
-    return dense / sum(count * calibration.pyramid(schedule, n, masked=masked) for (n, masked), count in shapes)
+def _predicted(calibration: Calibration, shapes: Shapes, schedule: Schedule) -> float:
+    dense = sum(count * calibration.dense(n, masked=masked) for (n, masked), count in shapes.items())
+    return dense / sum(count * calibration.pyramid(schedule, n, masked=masked) for (n, masked), count in shapes.items())
 
 
 def _measured(
@@ -165,25 +183,21 @@ def _measured(
     settings = pyramid_settings(pyramid)
     assert settings is not None
     pyramidize(pyramid, config=settings.replace(schedule=schedule))
-    workload = Workload.synthetic(list(_spread(lengths, batch_size)), vocabulary=dense.config.vocab_size)
+    workload = Workload.synthetic(lengths, vocabulary=dense.config.vocab_size)
     batches = workload.tensors(workload.by_length(batch_size))
-
-    def run(model: Any) -> None:
-        with torch.inference_mode():
-            for batch in batches:
-                model(**batch)
-
-    runs = {"dense": lambda: run(dense), "pyramid": lambda: run(pyramid)}
+    runs = {"dense": partial(forward_all, dense, batches), "pyramid": partial(forward_all, pyramid, batches)}
     return time_interleaved(runs, rounds=3, after_each=after_each).speedup("pyramid", over="dense")
 
 
-def _spread(lengths: Sequence[int], batch_size: int) -> Iterator[int]:
-    """At most about 512 of the lengths: whole batches of the sorted rows, evenly chosen."""
+def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> list[int]:
+    """Whole batches of the sorted rows, evenly chosen, that the dense model runs in some seconds; at least three."""
+    size = calibration.batch_size
     longest_first = sorted(lengths, reverse=True)
-    batches = [longest_first[i : i + batch_size] for i in range(0, len(longest_first), batch_size)]
-    step = max(1, round(len(lengths) / _ROWS_TO_VERIFY))
-    for batch in batches[step // 2 :: step] or batches:
-        yield from batch
+    batches = [longest_first[i : i + size] for i in range(0, len(longest_first), size)]
+    seconds = sum(calibration.dense(batch[0], masked=True) for batch in batches)
+    wanted = max(3, int(len(batches) * _SECONDS_TO_VERIFY / max(seconds, 1e-9)))
+    step = max(1, len(batches) // wanted)
+    return [n for batch in batches[(step - 1) // 2 :: step] for n in batch]
 
 
 def _extreme() -> Schedule:
@@ -191,23 +205,19 @@ def _extreme() -> Schedule:
     return Schedule.exponential(_SMALLEST_RATIO, 1, min_tokens=MIN_TOKENS)
 
 
-def _as_pyramid(model: Any, settings: dict[str, Any] | None) -> Any:
-    """A copy of the model as a pyramid with these settings and any schedule."""
-    saved = pyramid_settings(model)
-    copied = restore(copy.deepcopy(model)).eval()
-    if saved is not None and not settings:
-        return pyramidize(copied, config=saved.replace(schedule=_extreme()))
-    return pyramidize(copied, _extreme(), **(settings or {}))
-
-
-def _check(speedup: float, lengths: Sequence[int], batch_size: int) -> None:
-    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not 1 <= speedup < 1000:
-        raise PyramidError(f"speedup must be a number of at least 1, got {speedup!r}; 2 means twice as fast")
-    if not lengths or min(lengths) < 1:
-        raise PyramidError("lengths must hold the true length of at least one row, each at least 1")
+def _check(model: Any, speedup: float, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
+    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not 1 <= speedup < _FASTEST:
+        raise PyramidError(f"speedup must be a number in 1-{_FASTEST}, got {speedup!r}; 2 means twice as fast")
+    positions = model.config.max_position_embeddings
+    if not lengths or min(lengths) < 1 or max(lengths) > positions:
+        shown = f"{min(lengths)}-{max(lengths)}" if lengths else "none"
+        raise PyramidError(f"lengths must hold true lengths of at least one row, each in 1-{positions}, got {shown}")
     if batch_size < 1:
         raise PyramidError(f"batch_size must be at least 1, got {batch_size}")
-
-
-def _mean(lengths: Sequence[int]) -> float:
-    return sum(lengths) / len(lengths)
+    saved = pyramid_settings(model)
+    selector = settings.get("selector") or (saved.selector if saved else "coreset")
+    if selector in ("pool", "input-first") or settings.get("placement") == "input":
+        raise PyramidError(
+            f"a schedule for a speed-up is exponential, which the selector {selector!r} or placement 'input' does not "
+            "take; use coreset, attention, first or random, or name a schedule"
+        )

@@ -22,7 +22,7 @@ from ..errors import PyramidError
 from ..schedule import Schedule
 from ..timing import time_interleaved
 
-PARTS = ("attention", "attention_masked", "feed_forward", "choosing", "cls_attention", "rest")
+PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
 _POINTS = 6
 
 
@@ -74,7 +74,9 @@ class Calibration:
                 return total + self.part("cls_attention", attends[layer]) + self.part("feed_forward", 1)
             shrinks = kept[layer] < before
             total += self.part(name, attends[layer]) + self.part("feed_forward", feeds[layer])
-            total += self.part("choosing", before) if shrinks else 0.0
+            if shrinks:  # the selector may want to know the attention that tokens receive
+                ranking = self.part("attention_ranked", attends[layer]) - self.part("attention", attends[layer])
+                total += self.part("choosing", before) + max(ranking, 0.0)
             before = kept[layer]
         return total
 
@@ -102,7 +104,7 @@ def calibrate(
     grid = lengths_to_time(longest)
     runs = {}
     for n in grid:
-        hidden = torch.randn(batch_size, n, pyramid.config.hidden_size)
+        hidden = torch.randn(batch_size, n, pyramid.config.hidden_size).to(pyramid.device, pyramid.dtype)
         runs.update({(part, n): run for part, run in _parts(pyramid, encoder, hidden).items()})
     timing = time_interleaved(
         {f"{part} {n}": run for (part, n), run in runs.items()}, rounds=rounds, after_each=after_each
@@ -138,39 +140,49 @@ def lengths_to_time(longest: int) -> list[int]:
 def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[], None]]:
     """What is timed at one length. Parts of a layer run through all layers: weights have to come from memory."""
     rows, n, _ = hidden.shape
-    bias = torch.zeros(rows, 1, 1, n)
+    bias = hidden.new_zeros(rows, 1, 1, n)
     backbone, base = encoder.backbone, base_model(pyramid)
-    ids = torch.zeros(rows, n, dtype=torch.long)
+    ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
+    ranks = encoder.selector.needs_attention
 
     def through(step: Callable[[Any], object]) -> Callable[[], None]:
         def run() -> None:
             with torch.inference_mode():
                 for layer in encoder.layer:
                     step(layer)
+            _wait_for(hidden.device)
 
         return run
 
     def choose() -> None:
         if n > 1 and encoder.selector.select is not None:
             tokens = Tokens(hidden, [n] * rows, None, size=None)
-            received = torch.ones(rows, n) if encoder.selector.needs_attention else None
+            received = hidden.new_ones(rows, n, dtype=torch.float32) if ranks else None
             with torch.inference_mode():
                 encoder.shrink(tokens, 1, [max(1, n // 2)] * rows, received, 0)
+            _wait_for(hidden.device)
 
     def rest() -> None:
         with torch.inference_mode():
             base.embeddings(input_ids=ids)
             if base.pooler is not None:
                 base.pooler(hidden)
+        _wait_for(hidden.device)
 
     return {
         "attention": through(lambda layer: backbone.attend(layer, hidden, None)),
         "attention_masked": through(lambda layer: backbone.attend(layer, hidden, bias)),
+        "attention_ranked": through(lambda layer: backbone.attend(layer, hidden, None, want_received=ranks)),
         "feed_forward": through(lambda layer: backbone.feed_forward(layer, hidden)),
         "choosing": choose,
         "cls_attention": through(lambda layer: backbone.attend(layer, hidden, bias, queries=1)),
         "rest": rest,
     }
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def batch_shapes(lengths: Sequence[int], batch_size: int) -> dict[tuple[int, bool], float]:

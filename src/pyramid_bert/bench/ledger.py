@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..adapters import pyramid_encoder
@@ -21,7 +20,7 @@ from ..timing import Timing, time_interleaved
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
-from .workload import Workload
+from .workload import Workload, forward_all
 
 NAMES = {
     "padded": "dense, padded to {n}",
@@ -119,6 +118,11 @@ def measure(
     settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
     if settings is None or encoder is None or pyramid_encoder(dense) is not None:
         raise PyramidError("measure takes a dense model and a pyramid, in this order")
+    if optimization_of(dense) != optimization_of(pyramid):
+        raise PyramidError(
+            f"both sides must run alike, got weights {optimization_of(dense)} and {optimization_of(pyramid)}; "
+            "optimize both or neither"
+        )
     plain, by_length = workload.as_they_come(batch_size), workload.by_length(batch_size)
     plans: dict[str, tuple[Any, list[list[int]], int | None]] = {
         "padded": (dense, plain, workload.padded_length),
@@ -154,12 +158,7 @@ def measure(
 
 
 def _forward(model: Any, batches: list[dict[str, Tensor]]) -> Callable[[], None]:
-    def forward() -> None:
-        with torch.inference_mode():
-            for batch in batches:
-                model(**batch)
-
-    return forward
+    return lambda: forward_all(model, batches)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from ..classifier import apply_settings
@@ -39,9 +40,11 @@ def model_pair(
 
 
 def random_bert(size: str) -> Any:
-    """A BERT classifier with random weights, in evaluation mode."""
+    """A BERT classifier with random weights, always the same, in evaluation mode."""
     layers, hidden, heads = SIZES[size]
     config = BertConfig(
         num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
     )
-    return BertForSequenceClassification._from_config(config, attn_implementation="sdpa").eval()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return BertForSequenceClassification._from_config(config, attn_implementation="sdpa").eval()

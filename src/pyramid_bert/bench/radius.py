@@ -1,8 +1,8 @@
 """What a schedule costs in accuracy, by the paper's Theorem 1, measured on a sample of texts.
 
-The theorem bounds the change of the loss by a sum over layers of (N − l_j)·δ_j, each times constants of the layers above.
-Here δ_j is measured for every number of kept tokens at once, and the constants by what a cut at layer j does to the
-last layer's CLS vector.
+The theorem bounds the change of the loss by a sum over layers of (N − l_j)·δ_j, each times constants of the layers
+above. Here δ_j is measured for every number of kept tokens at once, and the constants by what a cut at layer j does to
+the last layer's CLS vector.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..adapters import base_model
 from ..data import Encoded, collate, sorted_batches
 from ..hub import pyramid_settings, pyramidize
-from ..inference import outputs_of
 from ..schedule import Schedule
 from ..select import radius_curve
 
@@ -49,16 +49,19 @@ class RadiusCurves:
             items: The texts.
             pad_id: The padding token.
         """
+        settings = pyramid_settings(pyramid)
+        assert settings is not None
         chosen = list(items)[:: max(1, len(items) // _TEXTS)][:_TEXTS]
         curves: list[Any] = [None] * len(chosen)
         for rows in sorted_batches([len(item) for item in chosen], _BATCH):
-            batch = collate([chosen[i] for i in rows], pad_id)
+            batch = {name: x.to(dense.device) for name, x in collate([chosen[i] for i in rows], pad_id).items()}
             mask = batch.get("attention_mask")
             with torch.inference_mode():
                 states = _after_attention(dense, batch)
-                found = torch.stack([radius_curve(h, None if mask is None else mask.bool()) for h in states])
+                real = None if mask is None else mask.bool()
+                found = torch.stack([radius_curve(h, real, metric=settings.metric) for h in states])
             for place, row in enumerate(rows):
-                curves[row] = found[:, place, : len(chosen[row])].numpy()  # (layers, n)
+                curves[row] = found[:, place, : len(chosen[row])].cpu().numpy()  # (layers, n)
         even = cls(tuple(curves), (1.0,) * len(curves[0]))
         return cls(even.curves, _sensitivity(dense, pyramid, chosen, pad_id, even))
 
@@ -93,16 +96,19 @@ def _sensitivity(
         pyramidize(trial, config=settings.replace(schedule=Schedule.constant(_KEEP, first_layer=first)))
         moved.append(float((_cls(trial, items, pad_id) - whole).norm(dim=1).mean()))
     terms = even.terms(Schedule.constant(_KEEP))
-    above = [*moved[1:], 0.0]
-    return tuple(
-        max(here - next_, 0.0) / term if term else 0.0 for here, next_, term in zip(moved, above, terms, strict=True)
-    )
+    added = [max(here - above, 0.0) for here, above in zip(moved, [*moved[1:], 0.0], strict=True)]
+    return tuple(more / term if term else 0.0 for more, term in zip(added, terms, strict=True))
 
 
+@torch.inference_mode()
 def _cls(model: Any, items: Sequence[Encoded], pad_id: int) -> Tensor:
-    vectors = outputs_of(model, items, pad_id, batch_size=_BATCH, cls=True).cls
-    assert vectors is not None
-    return vectors
+    """The last layer's CLS vectors (n, D), sorted by the lengths of the texts."""
+    vectors = []
+    for rows in sorted_batches([len(item) for item in items], _BATCH):
+        batch = collate([items[i] for i in rows], pad_id)
+        output = base_model(model)(**{name: tensor.to(model.device) for name, tensor in batch.items()})
+        vectors.append(output[0][:, 0].float().cpu())
+    return torch.cat(vectors)
 
 
 def _after_attention(dense: Any, batch: dict[str, Tensor]) -> list[Tensor]:

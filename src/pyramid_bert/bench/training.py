@@ -80,7 +80,8 @@ def measure_training(
         raise PyramidError("measure_training takes a dense model and a pyramid, in this order")
     workload = Workload.synthetic([n] * batch_size, vocabulary=dense.config.vocab_size)
     (batch,) = workload.tensors([list(range(batch_size))])
-    batch["labels"] = torch.arange(batch_size) % dense.config.num_labels
+    labels = torch.arange(batch_size) % dense.config.num_labels
+    batch["labels"] = labels.float() if dense.config.num_labels == 1 else labels
     models = dict(zip(SIDES, (dense, pyramid), strict=True))
     steps = {name: _step(model, batch) for name, model in models.items()}
     try:

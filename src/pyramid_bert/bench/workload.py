@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..data import Encoded, Text, collate, encode, sorted_batches
@@ -69,3 +70,12 @@ class Workload:
     def tensors(self, batches: list[list[int]], length: int | None = None) -> list[dict[str, Tensor]]:
         """The batches, padded to `length` or to the longest row of each."""
         return [collate([self.items[i] for i in rows], self.pad_id, length) for rows in batches]
+
+
+@torch.inference_mode()
+def forward_all(model: Any, batches: Sequence[dict[str, Tensor]]) -> None:
+    """Runs the model on each of the batches, where it stands."""
+    for batch in batches:
+        model(**{name: tensor.to(model.device) for name, tensor in batch.items()})
+    if model.device.type == "cuda":
+        torch.cuda.synchronize()

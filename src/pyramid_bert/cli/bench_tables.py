@@ -52,7 +52,7 @@ def _effect(ledger: Ledger, difference: dict[str, float] | None) -> str:
         return ""
     return (
         f" {ledger.optimization}: logits differ by at most {difference['largest_logit_difference']:.1e}, "
-        f"{difference['same_predictions']:.1%} of {difference['texts']:.0f} predictions stay the same."
+        f"{difference['same_predictions']:.1%} of {difference['texts']} predictions stay the same."
     )
 
 
@@ -97,6 +97,6 @@ def solution_text(solution: Solution) -> str:
         if name in ("keep_ratio", "first_layer", "last_layer", "min_tokens")
     )
     return (
-        f"for {solution.wanted:g}x over c: {options} (predicted {solution.predicted:.2f}x{measured}; "
-        f"at most {solution.reachable:.1f}x can be reached)"
+        f"for {solution.wanted:g}x over dense, length-sorted: {options} "
+        f"(predicted {solution.predicted:.2f}x{measured}; at most {solution.reachable:.1f}x can be reached)"
     )

@@ -55,7 +55,8 @@ def add_optimize_option(parser: Any) -> None:
         nargs="?",
         const="packed",
         choices=("packed", "int8"),
-        help="faster weights for the CPU: packed once (the same logits up to rounding) or int8 (slightly others)",
+        help="faster weights for the CPU: packed once (the default; the same logits up to rounding) or int8 (slightly "
+        "others); after texts, or as --optimize=packed",
     )
 
 

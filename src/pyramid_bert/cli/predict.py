@@ -116,6 +116,8 @@ def _to_file(args: argparse.Namespace, label: Any) -> None:
         return [{**row, **answer} for (_, row), answer in zip(rows, answers, strict=True)]
 
     run = {"model": str(args.model), "columns": [args.text_column, args.text_pair_column]}
+    if args.optimize:
+        run["optimize"] = args.optimize
     transform_file(Path(args.data), Path(args.out), add_columns, run=run, chunk_size=CHUNK)
 
 

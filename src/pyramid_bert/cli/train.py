@@ -10,10 +10,12 @@ Several processes share the work under `torchrun --nproc-per-node N -m pyramid_b
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PyramidError, UsageError
+from ..schedule import Schedule
 from .options import (
     add_data_options,
     add_json_option,
@@ -52,7 +54,7 @@ a GLUE task, dense first, then a pyramid that learns from it:
   pyramid-bert train --teacher dense-model --task sst2 --data glue --patience 1 --out pyramid"""
 
 _SETTINGS = ("epochs", "learning_rate", "batch_size", "eval_batch_size", "seed", "patience", "dev_metric")
-_TEXTS_TO_TIME = 1000
+_TEXTS_TO_TIME, _SOLVED = 1000, "schedule.json"
 _DISTILLATION = ("temperature", "distill_weight", "hidden_weight")
 
 
@@ -111,8 +113,12 @@ def run(args: argparse.Namespace) -> None:
     from ..classifier import WRITTEN, PyramidClassifier
     from ..config import PyramidConfig
     from ..files import check_replaceable, check_writable
-    from ..processes import first_process, leave
+    from ..processes import first_process, leave, place
 
+    if args.speedup is not None and place()[1] > 1:
+        raise UsageError(
+            "--speedup is found by one process; find it with `bench --speedup` and give its schedule options"
+        )
     check_writable(out)
     check_replaceable(out, WRITTEN)
     with usage_errors():
@@ -126,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
         args.model or args.teacher, "dense" if args.dense else schedule, max_length=max_length, **pyramid
     )
     if args.speedup is not None:
-        _speed_up(classifier, train, settings.eval_batch_size, args.speedup)
+        _speed_up(classifier, train, settings.eval_batch_size, args)
     _fit(classifier, train, dev, settings, args)
     if first_process():
         classifier.save(out)
@@ -185,20 +191,26 @@ def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings) 
         settings.metric_for(regression=known.classes is None)
 
 
-def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, speedup: float) -> None:
+def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args: argparse.Namespace) -> None:
     """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
     from ..bench import calibration_runs, solve_speedup
     from ..classifier import apply_settings
+    from ..files import write_text
     from .bench_tables import solution_text
 
+    record = Path(args.out) / "checkpoints" / _SOLVED
+    if record.is_file():  # a run that was stopped goes on with the schedule that it began with
+        apply_settings(classifier.model, Schedule.from_dict(json.loads(record.read_text(encoding="utf-8"))), {})
+        return
     step = max(1, len(train.texts) // _TEXTS_TO_TIME)
     items = classifier.encode(train.texts[::step])
     lengths = [len(item) for item in items]
     with steps_shown("calibrating on this machine", calibration_runs(lengths)) as after_each:
         solution = solve_speedup(
-            classifier.model, speedup, lengths, batch_size=batch_size, sample=items, after_each=after_each
+            classifier.model, args.speedup, lengths, batch_size=batch_size, sample=items, after_each=after_each
         )
     apply_settings(classifier.model, solution.schedule, {})
+    write_text(record, json.dumps(solution.schedule.to_dict()))
     messages().print(solution_text(solution))
 
 

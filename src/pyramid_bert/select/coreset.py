@@ -186,7 +186,7 @@ def _select(
 
 @torch.no_grad()
 def distance_to_cls(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
-    """The squared distance (B, N) of each token to CLS, by the arithmetic of `squared_distances`."""
+    """The squared distance (B, N) of each token to CLS, without a Gram matrix."""
     x = hidden if hidden.dtype == torch.float64 else hidden.float()
     if metric == "cosine":
         x = torch.nn.functional.normalize(x, dim=-1)
