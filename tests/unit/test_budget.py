@@ -118,7 +118,7 @@ def test_with_a_sample_tokens_are_dropped_where_they_are_redundant(known_costs, 
     curve[2:] = 0.001
     curves = RadiusCurves((curve,), (1.0,) * 4)
     monkeypatch.setattr(budget_module.RadiusCurves, "of", lambda dense, pyramid, sample: curves)
-    solution = solve_speedup(tiny_bert(), 1.15, LENGTHS, batch_size=4, verify=False, sample=[Encoded([2, 3])])
+    solution = solve_speedup(tiny_bert(), 1.4, LENGTHS, batch_size=4, verify=False, sample=[Encoded([2, 3])])
     assert solution.schedule.first_layer == 3
     assert solution.bound == pytest.approx(curves.bound(solution.schedule))
 
@@ -243,7 +243,9 @@ def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch):
     pyramidize(pyramid, Schedule.constant(0.5), reduce="drop")
     with torch.no_grad():
         moved = (pyramid.bert(**batch)[0][:, 0] - dense.bert(**batch)[0][:, 0]).norm(dim=1).mean()
-    assert curves.weights[-1] == 0  # the last layer computes CLS alone: whom it drops does not matter
+    assert curves.weights[-1] == pytest.approx(
+        0, abs=1e-4
+    )  # the last layer computes CLS alone: whom it drops does not matter
     assert curves.bound(Schedule.constant(0.5)) >= float(moved) * (1 - 1e-4)  # equal where each layer adds to it
 
 
@@ -283,14 +285,14 @@ def test_train_with_a_speedup_trains_that_pyramid(known_costs, tiny_model_dir, t
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
     out = tmp_path / "out"
     call = ["train", "--model", str(tiny_model_dir), "--train", str(data), "--out", str(out), "--epochs", "1"]
-    assert main([*call, "--speedup", "1.5"]) == 0
+    with monkeypatch.context() as stopped:
+        stopped.setattr(PyramidClassifier, "fit", lambda *args, **kwargs: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main([*call, "--speedup", "1.5"]) == 130
     assert "for 1.5x over dense, length-sorted" in capsys.readouterr().err
-    schedule = PyramidClassifier.load(out).settings.schedule
-    assert schedule.min_tokens == 2
-    # A run that was stopped goes on with the schedule that it began with: nothing is timed again.
+    # It goes on with the schedule that it began with: nothing is timed again.
     monkeypatch.setattr(budget_module, "calibrate", None)
-    assert main([*call, "--speedup", "1.5", "--overwrite"]) == 0
-    assert PyramidClassifier.load(out).settings.schedule == schedule
+    assert main([*call, "--speedup", "1.5"]) == 0
+    assert PyramidClassifier.load(out).settings.schedule.min_tokens == 2
 
 
 def test_several_processes_are_told_to_find_it_first(tiny_model_dir, tmp_path, capsys, monkeypatch):

@@ -118,11 +118,7 @@ def measure(
     settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
     if settings is None or encoder is None or pyramid_encoder(dense) is not None:
         raise PyramidError("measure takes a dense model and a pyramid, in this order")
-    if optimization_of(dense) != optimization_of(pyramid):
-        raise PyramidError(
-            f"both sides must run alike, got weights {optimization_of(dense)} and {optimization_of(pyramid)}; "
-            "optimize both or neither"
-        )
+    _check_alike(optimization_of(dense), optimization_of(pyramid))
     plain, by_length = workload.as_they_come(batch_size), workload.by_length(batch_size)
     plans: dict[str, tuple[Any, list[list[int]], int | None]] = {
         "padded": (dense, plain, workload.padded_length),
@@ -155,6 +151,11 @@ def measure(
         rounds=rounds,
         seconds=timing.seconds,
     )
+
+
+def _check_alike(dense: str | None, pyramid: str | None) -> None:
+    if dense != pyramid:
+        raise PyramidError(f"both sides must run alike, got weights {dense} and {pyramid}; optimize both or neither")
 
 
 def _forward(model: Any, batches: list[dict[str, Tensor]]) -> Callable[[], None]:
