@@ -243,9 +243,7 @@ def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch):
     pyramidize(pyramid, Schedule.constant(0.5), reduce="drop")
     with torch.no_grad():
         moved = (pyramid.bert(**batch)[0][:, 0] - dense.bert(**batch)[0][:, 0]).norm(dim=1).mean()
-    assert curves.weights[-1] == pytest.approx(
-        0, abs=1e-4
-    )  # the last layer computes CLS alone: whom it drops does not matter
+    assert curves.weights[-1] == pytest.approx(0, abs=1e-4)  # it computes CLS alone
     assert curves.bound(Schedule.constant(0.5)) >= float(moved) * (1 - 1e-4)  # equal where each layer adds to it
 
 
