@@ -184,12 +184,12 @@ class RayTasks:
             import ray
         except ImportError as error:
             raise MissingExtraError("ray", "ray", "running a study on a cluster") from error
-        self._ray = ray
+        self._ray: Any = ray  # only partly typed
         if address == "local":
             ray.init(include_dashboard=False, log_to_driver=False)
         else:
             ray.init(address=address, log_to_driver=False)
-        self.slots = slots or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
+        self.slots = slots or max(1, int(self._ray.cluster_resources().get("CPU", 1)) // threads)
         self._task = ray.remote(num_cpus=threads, max_retries=3)(attempt)
         self._work = ray.put(work)
         self._cells: dict[Any, Cell] = {}
