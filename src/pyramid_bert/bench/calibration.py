@@ -21,6 +21,7 @@ from ..encoder import Tokens
 from ..errors import PyramidError
 from ..schedule import Schedule
 from ..timing import time_interleaved
+from .workload import wait_for
 
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
 _POINTS = 6
@@ -150,7 +151,7 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
             with torch.inference_mode():
                 for layer in encoder.layer:
                     step(layer)
-            _wait_for(hidden.device)
+            wait_for(hidden.device)
 
         return run
 
@@ -160,14 +161,14 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
             received = hidden.new_ones(rows, n, dtype=torch.float32) if ranks else None
             with torch.inference_mode():
                 encoder.shrink(tokens, 1, [max(1, n // 2)] * rows, received, 0)
-            _wait_for(hidden.device)
+            wait_for(hidden.device)
 
     def rest() -> None:
         with torch.inference_mode():
             base.embeddings(input_ids=ids)
             if base.pooler is not None:
                 base.pooler(hidden)
-        _wait_for(hidden.device)
+        wait_for(hidden.device)
 
     return {
         "attention": through(lambda layer: backbone.attend(layer, hidden, None)),
@@ -178,11 +179,6 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
         "cls_attention": through(lambda layer: backbone.attend(layer, hidden, bias, queries=1)),
         "rest": rest,
     }
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def batch_shapes(lengths: Sequence[int], batch_size: int) -> dict[tuple[int, bool], float]:

@@ -77,5 +77,10 @@ def forward_all(model: Any, batches: Sequence[dict[str, Tensor]]) -> None:
     """Runs the model on each of the batches, where it stands."""
     for batch in batches:
         model(**{name: tensor.to(model.device) for name, tensor in batch.items()})
-    if model.device.type == "cuda":
-        torch.cuda.synchronize()
+    wait_for(model.device)
+
+
+def wait_for(device: torch.device) -> None:
+    """Returns when the device has done what it was given: accelerators work on after a call has come back."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import PyramidError
 from . import compiled
-from .distance import Geometry, Metric, to_radius
+from .distance import Geometry, Metric, relative_to_cls, to_radius
 from .registry import Counts, Selector, counts_per_row, register, top_by_score
 
 CentersPerStep = int | float | Literal["all"]
@@ -187,10 +187,7 @@ def _select(
 @torch.no_grad()
 def distance_to_cls(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
     """The squared distance (B, N) of each token to CLS, without a Gram matrix."""
-    x = hidden if hidden.dtype == torch.float64 else hidden.float()
-    if metric == "cosine":
-        x = torch.nn.functional.normalize(x, dim=-1)
-    return (x - x[:, :1]).square().sum(-1)
+    return relative_to_cls(hidden, metric).square().sum(-1)
 
 
 CORESET = register(

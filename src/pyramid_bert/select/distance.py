@@ -50,7 +50,7 @@ class Geometry:
         on_cpu = hidden.device.type == "cpu"
         with torch.autocast(hidden.device.type, enabled=False):
             parts = torch.split(hidden, _ROWS_AT_A_TIME) if on_cpu else (hidden,)
-            return cls(tuple(_gram(_relative_to_cls(part, metric), halve=on_cpu) for part in parts))
+            return cls(tuple(_gram(relative_to_cls(part, metric), halve=on_cpu) for part in parts))
 
     @cached_property
     def squares(self) -> tuple[Tensor, ...]:
@@ -83,7 +83,8 @@ def to_radius(squared: Tensor, metric: Metric) -> Tensor:
     return squared / 2 if metric == "cosine" else squared.sqrt()
 
 
-def _relative_to_cls(hidden: Tensor, metric: Metric) -> Tensor:
+def relative_to_cls(hidden: Tensor, metric: Metric) -> Tensor:
+    """The vectors (B, N, D) with CLS as their origin, in full precision; of unit length before that for "cosine"."""
     x = hidden if hidden.dtype == torch.float64 else hidden.float()
     if metric == "cosine":
         x = F.normalize(x, dim=-1)
