@@ -20,6 +20,8 @@ class TrainSettings:
         warmup_ratio: Share of the steps over which the learning rate rises.
         weight_decay: Decoupled weight decay.
         seed: Seed of everything random.
+        bf16: Mixed precision: matrix products in bfloat16, weights and choosing tokens in full. Faster where the
+            processor has such products.
         checkpoints_per_epoch: How often the state is saved, when there is an output folder.
         patience: Stop after so many evaluations on the dev data without gain, and return to the best weights; None
             trains to the end and keeps the last weights.
@@ -36,6 +38,7 @@ class TrainSettings:
     warmup_ratio: float = 0.0
     weight_decay: float = 0.0
     seed: int = 0
+    bf16: bool = False
     checkpoints_per_epoch: int = 2
     patience: int | None = None
     dev_metric: str | None = None
@@ -65,6 +68,8 @@ class TrainSettings:
             if not fits or isinstance(value, bool) or not low <= value <= high:
                 what = "a whole number" if kind is int else "a number"
                 raise PyramidError(f"{name} must be {what} in {low:g}-{high:g}, got {value!r}")
+        if not isinstance(self.bf16, bool):
+            raise PyramidError(f"bf16 must be true or false, got {self.bf16!r}")
         if self.dev_metric not in (None, *CLASSIFICATION, *REGRESSION):
             raise UnknownNameError("dev_metric", self.dev_metric, [*CLASSIFICATION, *REGRESSION])
 

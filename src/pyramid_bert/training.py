@@ -165,6 +165,7 @@ def _make_trainer(
         warmup_steps=int(settings.warmup_ratio * steps * settings.epochs),
         weight_decay=settings.weight_decay,
         seed=settings.seed,
+        bf16=settings.bf16,
         save_strategy="steps" if keep or chosen else "no",
         save_steps=max(1, steps // settings.checkpoints_per_epoch) if keep else _NEVER,
         save_only_model=not keep,
@@ -179,7 +180,7 @@ def _make_trainer(
         # Several processes share a batch; where it has one part less than there are processes, rows are repeated.
         accelerator_config={"split_batches": processes > 1},
         average_tokens_across_devices=False,  # their parts are equal: the mean of means is the mean
-        use_cpu=processes > 1 and not getattr(torch, "accelerator", torch.cuda).is_available(),
+        use_cpu=not getattr(torch, "accelerator", torch.cuda).is_available(),
     )
     trainer = PyramidTrainer(
         model=model,
