@@ -30,7 +30,7 @@ SCHEDULE_KEYS = {
 }
 KINDS = tuple(SCHEDULE_KEYS)
 TASK_KEYS = ("rows", "dev_rows", "max_length", "dense", "pyramid")
-TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay")
+TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "bf16")
 DISTILLING_KEYS = ("temperature", "distill_weight", "hidden_weight")
 MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 STARTS = ("dense", "pretrained")
@@ -268,8 +268,9 @@ class _Reader:
             return {}
         self.keys(f"{where}: ", table, known)
         for key, value in table.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                self.problems.append(f"{where}.{key} must be a number, got {value!r}")
+            if isinstance(value, bool) != (key == "bf16") or not isinstance(value, int | float):
+                wanted = "true or false" if key == "bf16" else "a number"
+                self.problems.append(f"{where}.{key} must be {wanted}, got {value!r}")
         return dict(table)
 
     def seeds(self, value: Any) -> tuple[int, ...]:
@@ -346,4 +347,4 @@ def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
 
 def _plain(training: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers in one form: 3 and 3.0 epochs are the same cell."""
-    return {key: value if key == "batch_size" else float(value) for key, value in training.items()}
+    return {key: value if key in ("batch_size", "bf16") else float(value) for key, value in training.items()}
