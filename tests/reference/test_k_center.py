@@ -282,11 +282,11 @@ def test_a_given_geometry_changes_nothing_and_is_not_changed(m, metric):
     hidden, mask, counts = random_rows(3)
     plain = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
     geometry = Geometry.of(hidden, metric)
-    before = [gram.clone() for gram in geometry.grams]
+    before = [gram.flat.clone() for gram in geometry.grams]
     reused = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric, geometry=geometry)
     assert torch.equal(plain.indices, reused.indices)
     assert torch.equal(plain.radius, reused.radius)
-    assert all(map(torch.equal, geometry.grams, before))
+    assert all(map(torch.equal, (gram.flat for gram in geometry.grams), before))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -325,17 +325,20 @@ def test_a_k_that_cannot_be(k, message):
         k_center_greedy(hidden, mask, k)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_compiled_and_torch_loops_agree_to_the_last_tie(seed):
+@pytest.mark.parametrize("n", [40, 300])  # in one strip, and in three
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(3))
+def test_compiled_and_torch_loops_agree_to_the_last_tie(seed, dtype, n):
     """On vectors with few distinct values there are ties everywhere."""
     if not compiled.available():
         pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     generator = torch.Generator().manual_seed(seed)
-    hidden = torch.randint(-1, 2, (6, 40, 3), generator=generator).float()
-    counts = torch.randint(1, 30, (6,), generator=generator).tolist()
+    hidden = torch.randint(-1, 2, (6, n, 3), generator=generator).to(dtype)
+    hidden[::2] += torch.randn(3, n, 3, generator=generator)  # and on some without
+    counts = torch.randint(1, n - 5, (6,), generator=generator).tolist()
     geometry = Geometry.of(hidden)
     uncovered = geometry.to_cls
-    uncovered[:, 35:] = -1.0
+    uncovered[:, n - 5 :] = -1.0
     uncovered[:, 0] = -torch.inf
     slow_index, slow_radius = _one_at_a_time(geometry.distances, uncovered.clone(), counts)
     fast_index, fast_radius = compiled.one_at_a_time(geometry, uncovered.clone(), counts)
@@ -344,18 +347,21 @@ def test_compiled_and_torch_loops_agree_to_the_last_tie(seed):
         assert fast_index[row, :count].tolist() == slow_index[row, :count].tolist()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n", [40, 300])
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("skip_cls", [False, True])
-def test_compiled_and_torch_agree_on_the_nearest_kept(seed, skip_cls, monkeypatch):
+def test_compiled_and_torch_agree_on_the_nearest_kept(seed, skip_cls, n, monkeypatch):
     """With ties everywhere, empty slots, and a row that keeps CLS alone."""
     if not compiled.available():
         pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     generator = torch.Generator().manual_seed(seed)
-    geometry = Geometry.of(torch.randint(-1, 2, (10, 40, 3), generator=generator).float())
+    hidden = torch.randint(-1, 2, (10, n, 3), generator=generator).float()
+    hidden[::2] += torch.randn(5, n, 3, generator=generator)
+    geometry = Geometry.of(hidden)
     counts = [1, *torch.randint(2, 12, (9,), generator=generator).tolist()]
     index, kept = torch.zeros(10, max(counts), dtype=torch.long), torch.zeros(10, max(counts), dtype=torch.bool)
     for row, count in enumerate(counts):
-        others = 1 + torch.randperm(39, generator=generator)[: count - 1]
+        others = 1 + torch.randperm(n - 1, generator=generator)[: count - 1]
         index[row, 1:count] = others.sort().values
         kept[row, :count] = True
     fast_slot, fast_squared = compiled.nearest_kept(geometry, index, kept, skip_cls=skip_cls)
@@ -365,7 +371,7 @@ def test_compiled_and_torch_agree_on_the_nearest_kept(seed, skip_cls, monkeypatc
     assert torch.equal(fast_squared, squared)
 
 
-@pytest.mark.parametrize("n", [255, 256, 300, 513])
+@pytest.mark.parametrize("n", [127, 128, 129, 256, 300])
 def test_distances_of_long_rows_are_those_of_the_textbook(n):
     """Gram matrices of long rows are put together from parts."""
     hidden = torch.randn(9, n, 4, generator=torch.Generator().manual_seed(n), dtype=torch.float64)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class _Kernels(NamedTuple):
 
 def can_run(geometry: Geometry) -> bool:
     """Whether the compiled loops can take this geometry."""
-    return geometry.grams[0].device.type == "cpu" and available()
+    return geometry.grams[0].flat.device.type == "cpu" and available()
 
 
 def available() -> bool:
@@ -43,9 +44,8 @@ def one_at_a_time(geometry: Geometry, uncovered: Tensor, counts: list[int]) -> t
     index = torch.zeros(len(counts), max(counts), dtype=torch.long)
     squared = torch.empty(len(counts), dtype=uncovered.dtype)
     count = torch.tensor(counts)
-    for rows, gram, square, numbers in _parts(geometry):
-        of_rows = (x[rows].numpy() for x in (uncovered, count, index, squared))
-        kernels.choose(gram, square, numbers, *of_rows)
+    for rows, gram in _parts(geometry):
+        kernels.choose(*gram, *(x[rows].numpy() for x in (uncovered, count, index, squared)))
     return index, squared
 
 
@@ -53,24 +53,23 @@ def nearest_kept(geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip
     """As `nearest.nearest_kept`."""
     kernels = _kernels()
     assert kernels is not None
-    shape, dtype = (index.shape[0], geometry.grams[0].shape[1]), geometry.grams[0].dtype
+    shape, dtype = (index.shape[0], geometry.grams[0].n), geometry.grams[0].flat.dtype
     slot, squared = torch.zeros(shape, dtype=torch.long), torch.full(shape, torch.inf, dtype=dtype)
     filled = torch.ones_like(index, dtype=torch.bool) if kept is None else kept
     first = 1 if skip_cls and index.shape[1] > 1 else 0
-    for rows, gram, square, numbers in _parts(geometry):
-        of_rows = (x[rows].numpy() for x in (index, filled, slot, squared))
-        kernels.assign(gram, square, numbers, first, *of_rows)
+    for rows, gram in _parts(geometry):
+        kernels.assign(*gram, first, *(x[rows].numpy() for x in (index, filled, slot, squared)))
     return slot, squared
 
 
-def _parts(geometry: Geometry) -> Iterator[tuple[slice, Any, Any, tuple[Any, Any, Any]]]:
-    """The rows of each Gram matrix, it and its diagonal as arrays, and (noise, 0, -infinity) in their precision."""
+def _parts(geometry: Geometry) -> Iterator[tuple[slice, tuple[Any, ...]]]:
+    """The rows of each Gram matrix, and what the kernels need of it: strips, their height, squares, and constants."""
     done = 0
-    for gram, square in zip(geometry.grams, geometry.squares, strict=True):
-        array = gram.numpy()
-        noise, zero, minus_infinity = map(array.dtype.type, (snap_limit(gram.dtype), 0, -math.inf))
-        yield slice(done, done + len(gram)), array, square.numpy(), (noise, zero, minus_infinity)
-        done += len(gram)
+    for gram in geometry.grams:
+        flat = gram.flat.numpy()
+        constants = tuple(map(flat.dtype.type, (snap_limit(gram.flat.dtype), 0, -math.inf)))
+        yield slice(done, done + gram.rows), (flat, gram.strip, gram.squares.numpy(), constants)
+        done += gram.rows
 
 
 @cache
@@ -80,10 +79,34 @@ def _kernels() -> _Kernels | None:
         from numba import njit
     except ImportError:
         return None
+    compiled = njit(nogil=True)
 
-    def choose(gram: Any, square: Any, numbers: Any, uncovered: Any, counts: Any, index: Any, out: Any) -> None:
-        noise, zero, minus_infinity = numbers
+    @compiled
+    def products(flat: Any, strip: int, row: int, rows: int, token: int, line: Any) -> Any:
+        """The inner products of a token with all others: a part of `flat`, or put together in `line`."""
+        n = line.shape[0]
+        done = start = 0
+        while True:
+            height, width = min(strip, n - start), n - start
+            base = done + row * height * width
+            if token < start + height:
+                own = base + (token - start) * width
+                if start == 0:
+                    return flat[own : own + width]
+                line[start:] = flat[own : own + width]
+                return line
+            for i in range(height):  # down a column of an earlier strip
+                line[start + i] = flat[base + i * width + token - start]
+            done += rows * height * width
+            start += strip
+
+    @compiled
+    def choose(
+        flat: Any, strip: int, square: Any, constants: Any, uncovered: Any, counts: Any, index: Any, out: Any
+    ) -> None:
+        noise, zero, minus_infinity = constants
         rows, n = uncovered.shape
+        line = np.empty(n, flat.dtype)
         for row in range(rows):
             left, norm = uncovered[row], square[row]
             farthest = minus_infinity
@@ -95,7 +118,7 @@ def _kernels() -> _Kernels | None:
                     token += 1
                 index[row, rank] = token
                 left[token] = minus_infinity
-                own, inner = norm[token], gram[row, token]
+                own, inner = norm[token], products(flat, strip, row, rows, token, line)
                 for i in range(n):
                     norms = own + norm[i]
                     distance = norms - (inner[i] + inner[i])
@@ -106,27 +129,31 @@ def _kernels() -> _Kernels | None:
                     farthest = left[i] if left[i] > farthest else farthest
             out[row] = farthest
 
+    @compiled
     def assign(
-        gram: Any, square: Any, numbers: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
+        flat: Any, strip: int, square: Any, constants: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
     ) -> None:
-        noise, zero, _ = numbers
+        noise, zero, _ = constants
         rows, slots = index.shape
         n = slot.shape[1]
+        line = np.empty(n, flat.dtype)
         for row in range(rows):
-            for i in range(n):
-                inner = gram[row, i]
-                for s in range(first, slots):  # the earlier of equal ones
-                    token = index[row, s]
-                    norms = square[row, i] + square[row, token]
-                    distance = norms - (inner[token] + inner[token])
-                    if distance <= norms * noise:
-                        distance = zero
-                    if kept[row, s] and distance < squared[row, i]:
-                        squared[row, i] = distance
-                        slot[row, i] = s
+            norm, nearest, home = square[row], squared[row], slot[row]
+            for s in range(first, slots):
+                if not kept[row, s]:
+                    continue
+                token = index[row, s]
+                own, inner = norm[token], products(flat, strip, row, rows, token, line)
+                for i in range(n):
+                    norms = norm[i] + own
+                    distance = norms - (inner[i] + inner[i])
+                    distance = zero if distance <= norms * noise else distance
+                    if distance < nearest[i]:  # the earlier of equal ones
+                        nearest[i] = distance
+                        home[i] = s
             for s in range(slots):  # a kept token is its own nearest, also when an equal one stands before it
                 if kept[row, s]:
-                    slot[row, index[row, s]] = s
-                    squared[row, index[row, s]] = zero
+                    home[index[row, s]] = s
+                    nearest[index[row, s]] = zero
 
-    return _Kernels(njit(choose, nogil=True), njit(assign, nogil=True))
+    return _Kernels(choose, assign)

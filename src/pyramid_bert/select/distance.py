@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -15,10 +17,62 @@ from ..errors import UnknownNameError
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[str, ...] = ("euclidean", "cosine")
 
-# On a CPU, Gram matrices are made for so many rows at a time, and those of long rows by halves: what fits into the
-# cache is made about 1.7 times faster at 512 tokens, and a Gram matrix is symmetric.
+# On a CPU, Gram matrices are made for so many rows at a time, to fit into the cache, and in strips of so many tokens:
+# what lies below a strip's own block is known by symmetry, and is not made.
 _ROWS_AT_A_TIME = 8
-_HALVE_FROM = 256
+_STRIP = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """The inner products of the tokens of b rows: of each token with those of its own strip and all later ones.
+
+    Attributes:
+        flat: The strips one after another; the one that begins at token s is (b, height, N − s).
+        rows: b.
+        n: N.
+        strip: The height of all strips but the last.
+    """
+
+    flat: Tensor
+    rows: int
+    n: int
+    strip: int
+
+    @classmethod
+    def of(cls, x: Tensor, strip: int) -> Gram:
+        """The inner products of `x` (b, N, D)."""
+        rows, n, _ = x.shape
+        size = sum(min(strip, n - start) * (n - start) for start in range(0, n, strip))
+        gram = cls(x.new_empty(rows * size), rows, n, strip)
+        for start, part in gram.strips():
+            torch.bmm(x[:, start : start + strip], x[:, start:].transpose(1, 2), out=part)
+        return gram
+
+    def strips(self) -> Iterator[tuple[int, Tensor]]:
+        """Where each strip begins, and the strip (b, height, N − start), a view."""
+        done = 0
+        for start in range(0, self.n, self.strip):
+            shape = self.rows, min(self.strip, self.n - start), self.n - start
+            size = math.prod(shape)
+            yield start, self.flat[done : done + size].view(shape)
+            done += size
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """(b, N): each token's product with itself."""
+        return torch.cat([part.diagonal(dim1=1, dim2=2) for _, part in self.strips()], dim=1)
+
+    def whole(self) -> Tensor:
+        """(b, N, N)."""
+        if self.strip >= self.n:
+            return self.flat.view(self.rows, self.n, self.n)
+        gram = self.flat.new_empty(self.rows, self.n, self.n)
+        for start, part in self.strips():
+            end = start + part.shape[1]
+            gram[:, start:end, start:] = part
+            gram[:, end:, start:end] = part[:, :, end - start :].transpose(1, 2)
+        return gram
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +83,14 @@ class Geometry:
     ‖a‖² + ‖b‖² − 2ab would cancel, and CLS, unlike a mean, does not depend on padding.
 
     Attributes:
-        grams: (b, N, N) each, for b rows after another; together all rows of the batch.
+        grams: Of some rows after another; together all rows of the batch.
 
     Example:
         >>> Geometry.of(torch.tensor([[[0.0], [3.0], [5.0]]])).distances.tolist()
         [[[0.0, 9.0, 25.0], [9.0, 0.0, 4.0], [25.0, 4.0, 0.0]]]
     """
 
-    grams: tuple[Tensor, ...]
+    grams: tuple[Gram, ...]
 
     @classmethod
     @torch.no_grad()
@@ -48,24 +102,20 @@ class Geometry:
         if metric not in METRICS:
             raise UnknownNameError("metric", metric, METRICS)
         on_cpu = hidden.device.type == "cpu"
+        strip = _STRIP if on_cpu else hidden.shape[1]
         with torch.autocast(hidden.device.type, enabled=False):
             parts = torch.split(hidden, _ROWS_AT_A_TIME) if on_cpu else (hidden,)
-            return cls(tuple(_gram(relative_to_cls(part, metric), halve=on_cpu) for part in parts))
-
-    @cached_property
-    def squares(self) -> tuple[Tensor, ...]:
-        """(b, N) each: the squared distance of each token to CLS."""
-        return tuple(gram.diagonal(dim1=1, dim2=2).contiguous() for gram in self.grams)
+            return cls(tuple(Gram.of(relative_to_cls(part, metric), strip) for part in parts))
 
     @cached_property
     def distances(self) -> Tensor:
         """(B, N, N) squared distances."""
-        return torch.cat([_spelled_out(*pair) for pair in zip(self.grams, self.squares, strict=True)])
+        return torch.cat([_spelled_out(gram.whole(), gram.squares) for gram in self.grams])
 
     @property
     def to_cls(self) -> Tensor:
         """(B, N) squared distances to CLS."""
-        return torch.cat(self.squares)
+        return torch.cat([gram.squares for gram in self.grams])
 
 
 def squared_distances(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
@@ -89,22 +139,6 @@ def relative_to_cls(hidden: Tensor, metric: Metric) -> Tensor:
     if metric == "cosine":
         x = F.normalize(x, dim=-1)
     return x - x[:, :1]  # (b, N, D)
-
-
-def _gram(x: Tensor, *, halve: bool) -> Tensor:
-    """The inner products (b, N, N) of `x` (b, N, D)."""
-    rows, n, _ = x.shape
-    if not halve or n < _HALVE_FROM:
-        return x @ x.transpose(1, 2)
-    middle = n // 2
-    upper, lower = x[:, :middle], x[:, middle:]
-    across = upper @ lower.transpose(1, 2)  # (b, N/2, N/2)
-    gram = x.new_empty(rows, n, n)
-    gram[:, :middle, :middle] = _gram(upper, halve=True)
-    gram[:, middle:, middle:] = _gram(lower, halve=True)
-    gram[:, :middle, middle:] = across
-    gram[:, middle:, :middle] = across.transpose(1, 2)
-    return gram
 
 
 def _spelled_out(gram: Tensor, square: Tensor) -> Tensor:

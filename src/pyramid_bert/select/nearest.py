@@ -26,7 +26,7 @@ def nearest_kept(
         return compiled.nearest_kept(geometry, index, kept, skip_cls=skip_cls)
     distances = geometry.distances
     rows, n, _ = distances.shape
-    to_kept = distances.gather(2, index[:, None, :].expand(rows, n, -1))  # (B, N, K)
+    to_kept = distances.gather(1, index[:, :, None].expand(rows, -1, n)).transpose(1, 2)  # (B, N, K)
     if kept is not None:
         to_kept = to_kept.masked_fill(~kept[:, None, :], torch.inf)
     if skip_cls and index.shape[1] > 1:
