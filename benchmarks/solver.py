@@ -9,7 +9,7 @@ import argparse
 import json
 
 from pyramid_bert import pyramidize
-from pyramid_bert.bench import Workload, describe_machine, forward_all, model_pair, solve_speedup
+from pyramid_bert.bench import Solver, Workload, describe_machine, forward_all, model_pair
 from pyramid_bert.data import load_task
 from pyramid_bert.timing import time_interleaved
 
@@ -28,8 +28,9 @@ def main() -> None:
     texts = load_task(args.task, args.data, "dev").texts[: args.rows]
     workload = Workload.from_texts(tokenizer, texts, positions=512, max_length=512, source=args.task)
     found = []
+    solver = Solver(dense, workload.lengths[::2], batch_size=BATCH, sample=workload.items[:64])
     for wanted in (1.5, 2.0, 3.0):
-        solution = solve_speedup(dense, wanted, workload.lengths[::2], batch_size=BATCH, sample=workload.items[:64])
+        solution = solver.solve(wanted)
         pyramidize(pyramid, solution.schedule)
         batches = workload.tensors(workload.by_length(BATCH))
         runs = {"dense": lambda b=batches: forward_all(dense, b), "pyramid": lambda b=batches: forward_all(pyramid, b)}

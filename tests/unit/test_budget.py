@@ -7,14 +7,17 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidClassifier, Schedule, k_center_greedy, pyramid_settings, pyramidize
-from pyramid_bert.bench import Calibration, calibrate, solve_speedup
+from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.bench import Calibration, Solver, calibrate, solve_speedup
 from pyramid_bert.bench import budget as budget_module
+from pyramid_bert.bench import calibration as calibration_module
 from pyramid_bert.bench.calibration import PARTS, batch_shapes, lengths_to_time
 from pyramid_bert.bench.radius import RadiusCurves
 from pyramid_bert.cli import main
 from pyramid_bert.data import Encoded
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.select import radius_curve
+from pyramid_bert.timing import Timing
 
 
 def made_up(layers=4, **changes):
@@ -126,11 +129,10 @@ def test_with_a_sample_tokens_are_dropped_where_they_are_redundant(known_costs, 
 def test_a_measurement_corrects_the_aim(known_costs, tiny_bert, monkeypatch):
     """A machine on which everything is 20 % slower than predicted: the solver has to aim higher."""
 
-    def measured(dense, pyramid, schedule, lengths, batch_size, after_each):
-        shapes = batch_shapes(lengths, batch_size)
-        return 0.8 * budget_module._predicted(made_up(cls_only=True), shapes, schedule)
+    def measured(solver, schedule):
+        return 0.8 * budget_module._predicted(made_up(cls_only=True), solver.shapes, schedule)
 
-    monkeypatch.setattr(budget_module, "_measured", measured)
+    monkeypatch.setattr(Solver, "_measured", measured)
     solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)
     assert solution.corrections >= 1
     assert solution.measured == pytest.approx(1.5, rel=0.06)
@@ -143,23 +145,60 @@ def test_a_speedup_out_of_reach_names_the_largest(known_costs, tiny_bert):
 
 
 def test_a_machine_that_falls_short_of_the_prediction_is_an_error_too(known_costs, tiny_bert, monkeypatch):
-    monkeypatch.setattr(budget_module, "_measured", lambda *args: 1.2)
+    monkeypatch.setattr(Solver, "_measured", lambda *args: 1.2)
     with pytest.raises(PyramidError, match=r"2x cannot be reached .* at most 1\.20x"):
         solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=4)
 
 
 def test_the_try_nearest_to_the_wish_is_taken(known_costs, tiny_bert, monkeypatch):
     measured = iter([1.3, 1.6, 1.3, 1.3])
-    monkeypatch.setattr(budget_module, "_measured", lambda *args: next(measured))
+    monkeypatch.setattr(Solver, "_measured", lambda *args: next(measured))
     solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)
     assert (solution.measured, solution.corrections) == (1.6, 1)
 
 
 def test_a_schedule_is_measured_against_the_dense_model(tiny_bert):
-    dense, pyramid = tiny_bert(), pyramidize(tiny_bert(), Schedule.constant(0.9))
-    schedule = Schedule.constant(0.5)
-    assert budget_module._measured(dense, pyramid, schedule, [16, 12, 9], 2, None) > 0
-    assert pyramid_settings(pyramid).schedule == schedule
+    solver, schedule = Solver(tiny_bert(), [16, 12, 9], batch_size=2), Schedule.constant(0.5)
+    assert solver._measured(schedule) > 0
+    assert pyramid_settings(solver._pyramid).schedule == schedule
+
+
+def test_one_calibration_serves_many_wishes(known_costs, tiny_bert, monkeypatch):
+    solver = Solver(tiny_bert(), LENGTHS, batch_size=4)
+    monkeypatch.setattr(budget_module, "calibrate", None)
+    for wanted in (1.3, 1.6):
+        assert solver.solve(wanted, verify=False).predicted == pytest.approx(wanted, rel=0.06)
+
+
+def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
+    """By a clock that ticks once for each layer that is run: the price of one layer stays one tick."""
+    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5))
+    backbone = type(pyramid_encoder(pyramid).backbone)
+    ticks = [0]
+
+    def ticking(original):
+        def call(*args, **kwargs):
+            ticks[0] += 1
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in ("attend", "feed_forward"):
+        monkeypatch.setattr(backbone, name, ticking(getattr(backbone, name)))
+    run_at = {}
+
+    def count(runs, **_):
+        for name, run in runs.items():
+            before = ticks[0]
+            run()
+            run_at[name] = ticks[0] - before
+        return Timing({name: [float(value)] for name, value in run_at.items()})
+
+    monkeypatch.setattr(calibration_module, "time_interleaved", count)
+    monkeypatch.setattr(calibration_module, "_LARGE", 30)
+    seconds = calibrate(pyramid, 16, batch_size=2).seconds
+    assert (run_at["attention 1"], run_at["attention 16"]) == (4, 3)
+    assert set(seconds["attention"]) == set(seconds["feed_forward"]) == {1.0}
 
 
 def test_what_is_measured_is_spread_over_all_lengths():
@@ -277,7 +316,7 @@ def test_a_schedule_and_a_speedup_exclude_each_other(command, tiny_model_dir, tm
 
 
 def test_train_with_a_speedup_trains_that_pyramid(known_costs, tiny_model_dir, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(budget_module, "_measured", lambda *args: 1.5)
+    monkeypatch.setattr(Solver, "_measured", lambda *args: 1.5)
     data = tmp_path / "train.csv"
     rows = [("a fine film about life", "good"), ("a dull story", "bad")] * 8
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))

@@ -1,6 +1,6 @@
 """The speed ledger: what a pyramid saves, over three honest baselines, in one interleaved run."""
 
-from .budget import Solution, calibration_runs, solve_speedup
+from .budget import Solution, Solver, calibration_runs, solve_speedup
 from .calibration import Calibration, calibrate
 from .ledger import Entry, Ledger, measure
 from .machine import describe_machine
@@ -17,6 +17,7 @@ __all__ = [
     "PeakMemory",
     "Roofline",
     "Solution",
+    "Solver",
     "TrainingLedger",
     "Workload",
     "calibrate",

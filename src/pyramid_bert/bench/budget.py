@@ -56,71 +56,106 @@ class Solution:
         return {**dataclasses.asdict(self), "schedule": self.schedule.to_dict()}
 
 
-def solve_speedup(
-    model: Any,
-    speedup: float,
-    lengths: Sequence[int],
-    *,
-    batch_size: int = 32,
-    sample: Sequence[Encoded] | None = None,
-    verify: bool = True,
-    settings: dict[str, Any] | None = None,
-    after_each: Callable[[], object] | None = None,
-) -> Solution:
-    """The schedule that makes `model` so many times faster on rows of these lengths.
+class Solver:
+    """Finds schedules for one model on one machine and rows of certain lengths; calibrates once, for many wishes.
 
-    A short calibration times the parts of the model; for every (first layer, last layer) the keep ratio is found that
-    is predicted to give the speed-up. Among these equally fast schedules the one is taken that loses least by the
-    paper's Theorem 1, if there is a sample, and else the one whose layers are nearest to `default_schedule`'s. Then it
-    is measured, and the prediction corrected until both agree.
+    For every (first layer, last layer) the keep ratio is found that is predicted to give the wanted speed-up. Among
+    these equally fast schedules the one is taken that loses least by the paper's Theorem 1, if there is a sample, and
+    else the one whose layers are nearest to `default_schedule`'s. Then it is measured, and the prediction corrected
+    until both agree.
+
+    Args:
+        model: A dense model or a pyramid, in evaluation mode; it is not changed.
+        lengths: The true lengths of the rows to be fast on.
+        batch_size: Rows a batch.
+        sample: Some encoded texts on which covering radii are measured.
+        settings: Fields of `PyramidConfig` but for the schedule; a pyramid's own if None.
+        after_each: Called often, for a progress bar.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        lengths: Sequence[int],
+        *,
+        batch_size: int = 32,
+        sample: Sequence[Encoded] | None = None,
+        settings: dict[str, Any] | None = None,
+        after_each: Callable[[], object] | None = None,
+    ) -> None:
+        self.lengths = [int(n) for n in lengths]
+        _check(model, self.lengths, batch_size, settings or {})
+        self.batch_size = min(batch_size, len(self.lengths))
+        self._after_each = after_each
+        self._dense = restore(copy.deepcopy(model)).eval()
+        self._pyramid = copy.deepcopy(model).eval()
+        apply_settings(self._pyramid, _extreme(), settings or {})
+        self.calibration = calibrate(
+            self._pyramid, max(self.lengths), batch_size=self.batch_size, after_each=after_each
+        )
+        self.curves = RadiusCurves.of(self._dense, self._pyramid, sample) if sample else None
+        self.shapes = batch_shapes(self.lengths, self.batch_size)
+        self.reachable = _predicted(self.calibration, self.shapes, _extreme())
+
+    def solve(self, speedup: float, *, verify: bool = True) -> Solution:
+        """The schedule for a speed-up over the dense model on length-sorted batches.
+
+        Args:
+            speedup: The wanted speed-up.
+            verify: Measure the result, and correct it if need be.
+        """
+        check_speedup(speedup)
+        if self.reachable < speedup:
+            raise self._out_of_reach(speedup, self.reachable)
+        tries: list[Solution] = []
+        aim = speedup
+        while True:
+            schedule, bound = _best(self.calibration, self.shapes, min(aim, self.reachable), self.curves)
+            predicted = _predicted(self.calibration, self.shapes, schedule)
+            measured = self._measured(schedule) if verify else None
+            tries.append(Solution(schedule, speedup, predicted, measured, self.reachable, bound, len(tries)))
+            if measured is None or abs(measured / speedup - 1) <= _CLOSE_ENOUGH or len(tries) == _TRIES:
+                break
+            aim *= speedup / measured
+        best = min(tries, key=lambda found: abs((found.measured or speedup) / speedup - 1))
+        if best.measured is not None and best.measured < (1 - _TOO_FAR) * speedup:
+            raise self._out_of_reach(speedup, max(found.measured or 0.0 for found in tries))
+        return best
+
+    def _measured(self, schedule: Schedule) -> float:
+        """The speed-up of the pyramid over the dense model, on a fair choice of the batches, interleaved."""
+        settings = pyramid_settings(self._pyramid)
+        assert settings is not None
+        pyramidize(self._pyramid, config=settings.replace(schedule=schedule))
+        some = _fair_choice(self.lengths, self.calibration)
+        workload = Workload.synthetic(some, vocabulary=self._dense.config.vocab_size)
+        batches = workload.tensors(workload.by_length(self.batch_size))
+        runs = {
+            "dense": partial(forward_all, self._dense, batches),
+            "pyramid": partial(forward_all, self._pyramid, batches),
+        }
+        return time_interleaved(runs, rounds=3, after_each=self._after_each).speedup("pyramid", over="dense")
+
+    def _out_of_reach(self, speedup: float, reachable: float) -> PyramidError:
+        mean = sum(self.lengths) / len(self.lengths)
+        return PyramidError(
+            f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
+            f"{self.batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
+        )
+
+
+def solve_speedup(model: Any, speedup: float, lengths: Sequence[int], *, verify: bool = True, **how: Any) -> Solution:
+    """The schedule that makes `model` so many times faster on rows of these lengths.
 
     Args:
         model: A dense model or a pyramid, in evaluation mode; it is not changed.
         speedup: The wanted speed-up over the dense model on length-sorted batches.
         lengths: The true lengths of the rows to be fast on.
-        batch_size: Rows a batch.
-        sample: Some encoded texts on which covering radii are measured.
         verify: Measure the result, and correct it if need be.
-        settings: Fields of `PyramidConfig` but for the schedule; a pyramid's own if None.
-        after_each: Called often, for a progress bar.
+        how: As for `Solver`.
     """
-    lengths = [int(n) for n in lengths]
-    _check(model, speedup, lengths, batch_size, settings or {})
-    batch_size = min(batch_size, len(lengths))
-    dense = restore(copy.deepcopy(model)).eval()
-    pyramid = copy.deepcopy(model).eval()
-    apply_settings(pyramid, _extreme(), settings or {})
-    calibration = calibrate(pyramid, max(lengths), batch_size=batch_size, after_each=after_each)
-    curves = RadiusCurves.of(dense, pyramid, sample) if sample else None
-    shapes = batch_shapes(lengths, batch_size)
-    reachable = _predicted(calibration, shapes, _extreme())
-    if reachable < speedup:
-        raise _out_of_reach(speedup, lengths, batch_size, reachable)
-    tries: list[Solution] = []
-    aim = speedup
-    while True:
-        schedule, bound = _best(calibration, shapes, min(aim, reachable), curves)
-        predicted = _predicted(calibration, shapes, schedule)
-        measured = None
-        if verify:
-            some = _fair_choice(lengths, calibration)
-            measured = _measured(dense, pyramid, schedule, some, batch_size, after_each)
-        tries.append(Solution(schedule, speedup, predicted, measured, reachable, bound, len(tries)))
-        if measured is None or abs(measured / speedup - 1) <= _CLOSE_ENOUGH or len(tries) == _TRIES:
-            break
-        aim *= speedup / measured
-    best = min(tries, key=lambda found: abs((found.measured or speedup) / speedup - 1))
-    if best.measured is not None and best.measured < (1 - _TOO_FAR) * speedup:
-        raise _out_of_reach(speedup, lengths, batch_size, max(found.measured or 0.0 for found in tries))
-    return best
-
-
-def _out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> PyramidError:
-    mean = sum(lengths) / len(lengths)
-    return PyramidError(
-        f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
-        f"{batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
-    )
+    check_speedup(speedup)
+    return Solver(model, lengths, **how).solve(speedup, verify=verify)
 
 
 def calibration_runs(lengths: Sequence[int]) -> int:
@@ -171,24 +206,6 @@ def _predicted(calibration: Calibration, shapes: Shapes, schedule: Schedule) -> 
     return dense / sum(count * calibration.pyramid(schedule, n, masked=masked) for (n, masked), count in shapes.items())
 
 
-def _measured(
-    dense: Any,
-    pyramid: Any,
-    schedule: Schedule,
-    lengths: Sequence[int],
-    batch_size: int,
-    after_each: Callable[[], object] | None,
-) -> float:
-    """The speed-up of the pyramid over the dense model, on a fair choice of the batches, interleaved."""
-    settings = pyramid_settings(pyramid)
-    assert settings is not None
-    pyramidize(pyramid, config=settings.replace(schedule=schedule))
-    workload = Workload.synthetic(lengths, vocabulary=dense.config.vocab_size)
-    batches = workload.tensors(workload.by_length(batch_size))
-    runs = {"dense": partial(forward_all, dense, batches), "pyramid": partial(forward_all, pyramid, batches)}
-    return time_interleaved(runs, rounds=3, after_each=after_each).speedup("pyramid", over="dense")
-
-
 def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> list[int]:
     """Whole batches of the sorted rows, evenly chosen, that the dense model runs in some seconds; at least three."""
     size = calibration.batch_size
@@ -205,9 +222,13 @@ def _extreme() -> Schedule:
     return Schedule.exponential(_SMALLEST_RATIO, 1, min_tokens=MIN_TOKENS)
 
 
-def _check(model: Any, speedup: float, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
+def check_speedup(speedup: float) -> None:
+    """Raises unless this is a speed-up that one can ask for."""
     if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not 1 <= speedup < _FASTEST:
         raise PyramidError(f"speedup must be a number in 1-{_FASTEST}, got {speedup!r}; 2 means twice as fast")
+
+
+def _check(model: Any, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
     positions = model.config.max_position_embeddings
     if not lengths or min(lengths) < 1 or max(lengths) > positions:
         shown = f"{min(lengths)}-{max(lengths)}" if lengths else "none"

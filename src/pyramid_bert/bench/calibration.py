@@ -25,6 +25,10 @@ from .workload import wait_for
 
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
 _POINTS = 6
+_LARGE, _FEW_LAYERS = (
+    2048,
+    3,
+)  # tokens from which products are not bound by reading weights: fewer layers are timed then
 
 
 @dataclass(frozen=True)
@@ -110,13 +114,16 @@ def calibrate(
     timing = time_interleaved(
         {f"{part} {n}": run for (part, n), run in runs.items()}, rounds=rounds, after_each=after_each
     )
-    layers = len(encoder.layer)
-    scale = {part: 1 if part in ("rest", "choosing") else layers for part in PARTS}
+
+    def seconds(part: str, n: int) -> float:
+        layers = 1 if part in ("rest", "choosing") else len(_layers_to_time(encoder, batch_size * n))
+        return timing.median(f"{part} {n}") / layers
+
     return Calibration(
         lengths=tuple(grid),
-        seconds={part: tuple(timing.median(f"{part} {n}") / scale[part] for n in grid) for part in PARTS},
+        seconds={part: tuple(seconds(part, n) for n in grid) for part in PARTS},
         batch_size=batch_size,
-        layers=layers,
+        layers=len(encoder.layer),
         weighted=encoder.weighted,
         placement=encoder.placement,
         cls_only=encoder.cls_only,
@@ -138,18 +145,24 @@ def lengths_to_time(longest: int) -> list[int]:
     return sorted({max(1, math.ceil(longest * (i / (_POINTS - 1)) ** 1.75)) for i in range(_POINTS)})
 
 
+def _layers_to_time(encoder: Any, tokens: int) -> list[Any]:
+    """All layers for small batches, where weights have to come from memory; a few for large ones."""
+    return list(encoder.layer)[: None if tokens < _LARGE else _FEW_LAYERS]
+
+
 def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[], None]]:
-    """What is timed at one length. Parts of a layer run through all layers: weights have to come from memory."""
+    """What is timed at one length. Parts of a layer run through several layers."""
     rows, n, _ = hidden.shape
     bias = hidden.new_zeros(rows, 1, 1, n)
     backbone, base = encoder.backbone, base_model(pyramid)
     ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
     ranks = encoder.selector.needs_attention
+    layers = _layers_to_time(encoder, rows * n)
 
     def through(step: Callable[[Any], object]) -> Callable[[], None]:
         def run() -> None:
             with torch.inference_mode():
-                for layer in encoder.layer:
+                for layer in layers:
                     step(layer)
             wait_for(hidden.device)
 

@@ -21,7 +21,7 @@ from ..hub import pyramid_settings, pyramidize
 from ..schedule import Schedule
 from ..select import radius_curve
 
-_TEXTS = 64
+_TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # at most so many texts, at least so few, with about so many tokens
 _BATCH = 16
 _KEEP = 0.5
 
@@ -41,7 +41,7 @@ class RadiusCurves:
 
     @classmethod
     def of(cls, dense: Any, pyramid: Any, items: Sequence[Encoded], pad_id: int = 0) -> RadiusCurves:
-        """The curves of up to 64 of the texts.
+        """The curves of up to 64 of the texts, fewer of long ones.
 
         Args:
             dense: The dense model, in evaluation mode.
@@ -51,7 +51,9 @@ class RadiusCurves:
         """
         settings = pyramid_settings(pyramid)
         assert settings is not None
-        chosen = list(items)[:: max(1, len(items) // _TEXTS)][:_TEXTS]
+        mean = sum(len(item) for item in items) / len(items)
+        texts = max(_FEW_TEXTS, min(_TEXTS, int(_TOKENS / mean)))
+        chosen = list(items)[:: max(1, len(items) // texts)][:texts]
         curves: list[Any] = [None] * len(chosen)
         for rows in sorted_batches([len(item) for item in chosen], _BATCH):
             batch = {name: x.to(dense.device) for name, x in collate([chosen[i] for i in rows], pad_id).items()}

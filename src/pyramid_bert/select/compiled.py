@@ -19,12 +19,15 @@ from torch import Tensor
 
 from .distance import Geometry, snap_limit
 
+_Compiled = Callable[..., Any]
+_Compiler = Callable[[_Compiled], _Compiled]
+
 
 class _Kernels(NamedTuple):
     """The compiled functions: each works on some rows of the batch."""
 
-    choose: Callable[..., None]
-    assign: Callable[..., None]
+    choose: _Compiled
+    assign: _Compiled
 
 
 def can_run(geometry: Geometry) -> bool:
@@ -80,7 +83,11 @@ def _kernels() -> _Kernels | None:
     except ImportError:
         return None
     compiled = njit(nogil=True)
+    products = _products(compiled)
+    return _Kernels(_choose(compiled, products), _assign(compiled, products))
 
+
+def _products(compiled: _Compiler) -> _Compiled:
     @compiled
     def products(flat: Any, strip: int, row: int, rows: int, token: int, line: Any) -> Any:
         """The inner products of a token with all others: a part of `flat`, or put together in `line`."""
@@ -100,6 +107,10 @@ def _kernels() -> _Kernels | None:
             done += rows * height * width
             start += strip
 
+    return products
+
+
+def _choose(compiled: _Compiler, products: _Compiled) -> _Compiled:
     @compiled
     def choose(
         flat: Any, strip: int, square: Any, constants: Any, uncovered: Any, counts: Any, index: Any, out: Any
@@ -129,6 +140,10 @@ def _kernels() -> _Kernels | None:
                     farthest = left[i] if left[i] > farthest else farthest
             out[row] = farthest
 
+    return choose
+
+
+def _assign(compiled: _Compiler, products: _Compiled) -> _Compiled:
     @compiled
     def assign(
         flat: Any, strip: int, square: Any, constants: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
@@ -156,4 +171,4 @@ def _kernels() -> _Kernels | None:
                     home[index[row, s]] = s
                     nearest[index[row, s]] = zero
 
-    return _Kernels(choose, assign)
+    return assign
