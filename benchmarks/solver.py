@@ -1,6 +1,6 @@
 """Does the budget solver keep its word? Asks for 1.5x, 2x and 3x and measures what comes out, over the sorted baseline.
 
-python benchmarks/solver.py MODEL TASK DATA [--rows N]
+python benchmarks/solver.py MODEL TASK DATA [--rows N] [--rounds N]
 
 The schedule is found on half of the lengths and measured on all of them, in a run of its own. Prints JSON.
 """
@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("task")
     parser.add_argument("data")
     parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     dense, pyramid, tokenizer = model_pair(args.model, "small", None, {})
     texts = load_task(args.task, args.data, "dev").texts[: args.rows]
@@ -34,7 +35,7 @@ def main() -> None:
         pyramidize(pyramid, solution.schedule)
         batches = workload.tensors(workload.by_length(BATCH))
         runs = {"dense": lambda b=batches: forward_all(dense, b), "pyramid": lambda b=batches: forward_all(pyramid, b)}
-        timing = time_interleaved(runs, rounds=3)
+        timing = time_interleaved(runs, rounds=args.rounds)
         found.append({**solution.to_dict(), "measured_again": timing.speedup("pyramid", over="dense")})
     result = {"task": args.task, "texts": len(texts), "mean_length": sum(workload.lengths) / len(texts)}
     print(json.dumps({**result, "solutions": found, "machine": describe_machine()}, indent=1))
