@@ -204,19 +204,11 @@ def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
 def test_what_is_measured_is_spread_over_all_lengths():
     lengths = list(range(1, 101))
     slow = Calibration(**{**public(made_up()), "seconds": dict.fromkeys(PARTS, (100.0, 100.0))})
-    some, batch_size = budget_module._fair_choice(lengths, slow)
-    assert batch_size == 4
+    some = budget_module._fair_choice(lengths, slow)
     assert 3 * 4 <= len(some) < 30
     assert max(some) > 70 > 30 > min(some)
     fast = Calibration(**{**public(made_up()), "seconds": dict.fromkeys(PARTS, (1e-06, 1e-06))})
-    assert sorted(budget_module._fair_choice(lengths, fast)[0]) == lengths
-
-
-def test_batches_of_many_tokens_are_thinned():
-    fast = Calibration(**{**public(made_up(batch_size=128)), "seconds": dict.fromkeys(PARTS, (1e-06, 1e-06))})
-    some, batch_size = budget_module._fair_choice([64] * 384, fast)
-    assert (len(some), batch_size) == (3 * 32, 32)  # 2,048 tokens a batch, and three batches of them
-    assert budget_module._fair_choice([16] * 384, fast) == ([16] * 384, 128)
+    assert sorted(budget_module._fair_choice(lengths, fast)) == lengths
 
 
 @pytest.mark.parametrize("settings", [{"selector": "pool"}, {"selector": "input-first"}, {"placement": "input"}])

@@ -21,7 +21,7 @@ from .workload import Workload, forward_all
 
 MIN_TOKENS = 2  # CLS and one more
 _SMALLEST_RATIO = 1e-3
-_SECONDS_TO_VERIFY, _ENOUGH_TOKENS = 4.0, 2048
+_SECONDS_TO_VERIFY, _ROUNDS_TO_VERIFY = 4.0, 2
 _CLOSE_ENOUGH, _TOO_FAR = 0.03, 0.1
 _TRIES = 4
 _HARSH = 0.1
@@ -127,14 +127,15 @@ class Solver:
         settings = pyramid_settings(self._pyramid)
         assert settings is not None
         pyramidize(self._pyramid, config=settings.replace(schedule=schedule))
-        some, batch_size = _fair_choice(self.lengths, self.calibration)
+        some = _fair_choice(self.lengths, self.calibration)
         workload = Workload.synthetic(some, vocabulary=self._dense.config.vocab_size)
-        batches = workload.tensors(workload.by_length(batch_size))
+        batches = workload.tensors(workload.by_length(self.batch_size))
         runs = {
             "dense": partial(forward_all, self._dense, batches),
             "pyramid": partial(forward_all, self._pyramid, batches),
         }
-        return time_interleaved(runs, rounds=3, after_each=self._after_each).speedup("pyramid", over="dense")
+        timing = time_interleaved(runs, rounds=_ROUNDS_TO_VERIFY, after_each=self._after_each)
+        return timing.speedup("pyramid", over="dense")
 
     def _out_of_reach(self, speedup: float, reachable: float) -> PyramidError:
         mean = sum(self.lengths) / len(self.lengths)
@@ -160,7 +161,7 @@ def solve_speedup(model: Any, speedup: float, lengths: Sequence[int], *, verify:
 
 def calibration_runs(lengths: Sequence[int]) -> int:
     """How often `solve_speedup` is expected to call `after_each`."""
-    return runs_of_calibration(max(lengths)) + 2 * 2 * 4
+    return runs_of_calibration(max(lengths)) + 2 * 2 * (1 + _ROUNDS_TO_VERIFY)
 
 
 def _best(
@@ -206,22 +207,15 @@ def _predicted(calibration: Calibration, shapes: Shapes, schedule: Schedule) -> 
     return dense / sum(count * calibration.pyramid(schedule, n, masked=masked) for (n, masked), count in shapes.items())
 
 
-def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> tuple[list[int], int]:
-    """Rows that the dense model runs in some seconds, and how many make a batch.
-
-    Whole batches of the sorted rows, evenly chosen, at least three; of batches with many tokens evenly chosen rows, as
-    long as enough tokens are left for the batch to be as fast a token as the whole.
-    """
+def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> list[int]:
+    """Whole batches of the sorted rows, evenly chosen, that the dense model runs in some seconds; at least three."""
     size = calibration.batch_size
     longest_first = sorted(lengths, reverse=True)
     batches = [longest_first[i : i + size] for i in range(0, len(longest_first), size)]
     seconds = sum(calibration.dense(batch[0], masked=True) for batch in batches)
     wanted = max(3, int(len(batches) * _SECONDS_TO_VERIFY / max(seconds, 1e-9)))
     step = max(1, len(batches) // wanted)
-    tokens = size * sum(lengths) / len(lengths)
-    thin = max(1, min(size, int(tokens / _ENOUGH_TOKENS)))
-    rows = [n for batch in batches[(step - 1) // 2 :: step] for n in batch[(thin - 1) // 2 :: thin]]
-    return rows, -(-size // thin)
+    return [n for batch in batches[(step - 1) // 2 :: step] for n in batch]
 
 
 def _extreme() -> Schedule:
