@@ -20,8 +20,8 @@ class TrainSettings:
         warmup_ratio: Share of the steps over which the learning rate rises.
         weight_decay: Decoupled weight decay.
         seed: Seed of everything random.
-        bf16: Mixed precision: matrix products in bfloat16, weights and choosing tokens in full. Faster where the
-            processor has such products.
+        bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in full. Faster where
+            the processor has such products. Evaluation is always in full precision.
         checkpoints_per_epoch: How often the state is saved, when there is an output folder.
         patience: Stop after so many evaluations on the dev data without gain, and return to the best weights; None
             trains to the end and keeps the last weights.

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,6 +58,13 @@ class PyramidTrainer(SafeTrainer):
     sampler: LengthSampler
     distillation: Distillation | None = None
     dev: Dev | None = None
+    bf16: bool = False
+
+    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
+        """Mixed precision for the loss alone: the Trainer's own option would leave it in the model, and evaluate so."""
+        if not self.bf16:
+            return nullcontext()
+        return torch.autocast(self.args.device.type, torch.bfloat16, cache_enabled=cache_enabled)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         return self.sampler
@@ -165,7 +173,6 @@ def _make_trainer(
         warmup_steps=int(settings.warmup_ratio * steps * settings.epochs),
         weight_decay=settings.weight_decay,
         seed=settings.seed,
-        bf16=settings.bf16,
         save_strategy="steps" if keep or chosen else "no",
         save_steps=max(1, steps // settings.checkpoints_per_epoch) if keep else _NEVER,
         save_only_model=not keep,
@@ -189,7 +196,7 @@ def _make_trainer(
         data_collator=data.batch,
         processing_class=tokenizer,
     )
-    trainer.dev = dev
+    trainer.dev, trainer.bf16 = dev, settings.bf16
     trainer.sampler = LengthSampler([len(item) for item in data.items], arguments.train_batch_size, settings.seed)
     pace = Pace(trainer.sampler, evaluate=dev is not None, patience=settings.patience, metric=dev.metric if dev else "")
     trainer.remove_callback(PrinterCallback)

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import COMMANDS, main
+from pyramid_bert.errors import PyramidError
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +165,19 @@ def test_train_options_that_do_not_fit_together(capsys, tmp_path, options, messa
     assert main(["train", "--model", "nowhere/at/all", "--out", str(tmp_path / "out"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--bf16"]])
+def test_mixed_precision_is_trained_when_it_is_asked_for(
+    capsys, learner_dir, sentiment_files, tmp_path, monkeypatch, options
+):
+    def fit(self, texts, labels, *, settings, **places):
+        raise PyramidError(f"bf16 is {settings.bf16}")
+
+    monkeypatch.setattr(PyramidClassifier, "fit", fit)
+    train = ["train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv")]
+    assert main([*train, "--out", str(tmp_path / "out"), *options]) == 1
+    assert f"bf16 is {bool(options)}" in capsys.readouterr().err
 
 
 def test_train_needs_a_model_or_a_teacher(capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import main
 
 SPEC = """
@@ -46,15 +48,32 @@ def study(tmp_path, monkeypatch, glue_dir, learner_dir):
     monkeypatch.chdir(tmp_path)
     Path("tiny.toml").write_text(SPEC)
 
-    def run(action, *words):
+    def run(action, *words, file="tiny.toml"):
         places = ["--data", str(glue_dir), "--model", str(learner_dir)] if action == "run" else []
-        return main(["study", action, "tiny.toml", *places, *map(str, words)])
+        return main(["study", action, file, *places, *map(str, words)])
 
     return run
 
 
 def records(folder="results/tiny"):
     return {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*_*.json")}
+
+
+def dense_folders():
+    return sorted(Path("runs/dense").glob("*/sst2*"))
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """What was trained in this process, one word each."""
+    words, fit = [], PyramidClassifier.fit
+
+    def noted(self, *arguments, **settings):
+        words.append("dense" if self.settings is None else "pyramid")
+        return fit(self, *arguments, **settings)
+
+    monkeypatch.setattr(PyramidClassifier, "fit", noted)
+    return words
 
 
 def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
@@ -78,8 +97,9 @@ def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
     assert {"cpu", "torch", "python", "pyramid_bert"} <= set(merge["machine"])
     assert len(merge["data"]["train"]) == len(merge["weights"]) == 64
     assert DONE in capsys.readouterr().err
-    (kept,) = Path("runs/tiny/dense").iterdir()
+    (kept,) = dense_folders()
     assert (kept / "model.safetensors").exists()
+    assert json.loads((kept / "record.json").read_text()) == dense
 
     before = {path: path.stat().st_mtime_ns for path in Path("results/tiny").glob("*_*.json")}
     assert study("run", "--only", "sst2 Merge 0.5@1-2 seed 1") == 0
@@ -164,6 +184,51 @@ def test_selection_at_inference_trains_only_the_dense_model(study):
     assert all(record["seconds"]["train"] == 0 for record in found if record["cell"]["method"] == "CS-1")
 
 
+def test_studies_share_their_dense_classifiers(study, trained):
+    Path("other.toml").write_text(SPEC.replace('"CS-1", "Merge", ', '"Att", '))
+    one = "sst2 Dense seed 0"
+    assert study("run", "--only", one) == 0
+    assert study("run", "--only", "sst2 Att 0.5@1-2 seed 0", file="other.toml") == 0
+    assert trained == ["dense", "pyramid"]
+    (key, record), *others = records().items()
+    assert others == []
+    assert records("results/other")[key] == record
+    assert " tiny.toml " in record["command"]
+
+    assert study("run", "--only", one, "--again", file="other.toml") == 0
+    assert trained == ["dense", "pyramid", "dense"]
+    again = records("results/other")[key]
+    assert " other.toml " in again["command"]
+    assert again["value"] == record["value"]
+    assert records() == {key: record}
+
+    (folder,) = dense_folders()
+    shutil.rmtree(folder)  # it is needed, and nobody has it
+    assert study("run", "--only", "sst2 Rand 0.5@1-2 seed 0") == 0
+    assert trained[3:] == ["dense", "pyramid"]
+    assert dense_folders() == [folder]
+
+
+@pytest.mark.parametrize("other", ["model", "train.tsv", "dev.tsv"])
+def test_dense_classifiers_of_other_weights_or_rows_are_not_shared(
+    study, trained, tiny_model_dir, glue_dir, tmp_path, other
+):
+    shutil.copytree(glue_dir, tmp_path / "glue")
+    if other != "model":
+        file = tmp_path / "glue" / "sst2" / other
+        file.write_text(file.read_text().replace("film", "movie"))
+    only = ["--only", "sst2 Dense seed 0"]
+    assert study("run", *only) == 0
+    change = ["--model", tiny_model_dir] if other == "model" else ["--data", tmp_path / "glue"]
+    assert study("run", *only, *change, "--results", "elsewhere") == 0
+    assert trained == ["dense", "dense"]
+    assert len(dense_folders()) == (1 if other == "dev.tsv" else 2)  # dev rows change no weight
+    (first,), (second,) = records().values(), records("elsewhere/tiny").values()
+    assert (first["weights"], first["data"]) != (second["weights"], second["data"])
+    assert study("run", *only, "--results", "third", *change) == 0
+    assert trained == ["dense", "dense"]
+
+
 def test_start_from_the_pretrained_model_needs_no_dense_one(study):
     Path("tiny.toml").write_text('start = "pretrained"\n' + SPEC)
     assert study("run", "--only", "sst2 Rand 0.3@1-2 seed 0") == 0
@@ -208,7 +273,7 @@ def test_mistakes_are_found_before_any_work(study, capsys, change, code, message
     assert message in error
     assert "Traceback" not in error
     assert not records()
-    assert not Path("runs/tiny/dense").exists()
+    assert not Path("runs/dense").exists()
 
 
 @pytest.mark.parametrize(

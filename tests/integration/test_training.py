@@ -1,5 +1,6 @@
 """Training through to the end, stopped on the way, and gone on with."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from transformers import TrainerCallback
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.checkpoints import last_complete_checkpoint
 from pyramid_bert.errors import CheckpointError, PyramidError
+from pyramid_bert.select import distance
 from pyramid_bert.training import LengthSampler, PyramidTrainer, TrainSettings
 
 SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
@@ -124,6 +126,55 @@ def test_settings_are_checked(name, value):
         TrainSettings(**{name: value})
 
 
+@pytest.mark.parametrize("value", [1, 0.0, "true", None])
+def test_bf16_is_a_choice_of_two(value):
+    with pytest.raises(PyramidError, match=f"bf16 must be true or false, got {value!r}"):
+        TrainSettings(bf16=value)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Watches a classifier: the types of a linear layer's outputs by training or not, and of Gram matrices."""
+
+    def watch(classifier):
+        seen = {"training": set(), "evaluating": set(), "distances": set()}
+
+        def linear(module, given, output):
+            seen["training" if module.training else "evaluating"].add(output.dtype)
+
+        def gram(x, *, halve):
+            seen["distances"].add((made := make_gram(x, halve=halve)).dtype)
+            return made
+
+        make_gram = distance._gram
+        monkeypatch.setattr(distance, "_gram", gram)
+        classifier.model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(linear)
+        return seen
+
+    return watch
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_mixed_precision_is_for_training_and_for_products_alone(
+    tiny_model_dir, tmp_path, sentiment, products, weights_in, bf16
+):
+    data, dev = sentiment(32), sentiment(8, seed=1)
+    clf = fresh(tiny_model_dir)
+    clf.fit(*data, **FAST, bf16=not bf16)  # leaves nothing behind
+    seen = products(clf)
+    clf.fit(*data, **FAST, bf16=bf16, dev=dev, patience=2)
+    assert seen["training"] == {torch.bfloat16 if bf16 else torch.float32}
+    assert seen["evaluating"] == {torch.float32}
+    clf.evaluate(*dev)
+    assert seen["evaluating"] == seen["distances"] == {torch.float32}
+    clf.save(tmp_path / "saved")
+    assert {value.dtype for value in weights(clf).values()} == {torch.float32}
+    assert {value.dtype for value in weights_in(tmp_path / "saved").values()} == {torch.float32}
+    assert json.loads((tmp_path / "saved" / "config.json").read_text())["dtype"] == "float32"
+    loaded = PyramidClassifier.load(tmp_path / "saved")
+    assert (loaded.predict_logits(dev[0]) == clf.predict_logits(dev[0])).all()
+
+
 def test_the_seed_alone_decides(tiny_model_dir, sentiment):
     data = sentiment(64)
     first, again, other = (fresh(tiny_model_dir).fit(*data, **FAST, seed=seed) for seed in (1, 1, 2))
@@ -152,6 +203,8 @@ def test_a_folder_of_another_run_is_refused(tiny_model_dir, tmp_path, sentiment)
     fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
     with pytest.raises(CheckpointError, match="settings differ"):
         fresh(tiny_model_dir).fit(*data, **{**FAST, "learning_rate": 2e-3}, output_dir=tmp_path)
+    with pytest.raises(CheckpointError, match="settings differ"):
+        fresh(tiny_model_dir).fit(*data, **FAST, bf16=True, output_dir=tmp_path)
     with pytest.raises(CheckpointError, match="data differ"):
         fresh(tiny_model_dir).fit(*sentiment(64, seed=5), **FAST, output_dir=tmp_path)
 

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import PyramidError
+from pyramid_bert.study import cell as cell_module
 from pyramid_bert.study import executors
+from pyramid_bert.study.cell import Site, run_cell
 from pyramid_bert.study.display import Display, outcome, status_of, status_table
 from pyramid_bert.study.executors import InTurn, Processes, RayTasks
 from pyramid_bert.study.runner import Run, choose, measure_speed
@@ -116,6 +119,38 @@ def test_a_dense_model_that_is_gone_is_trained_again_when_it_is_needed(tmp_path)
     assert run.plan([CELLS[1]]) == CELLS[:2]
     run.go([CELLS[1]], InTurn(partial(note, folder=tmp_path)))
     assert noted(tmp_path) == [*NAMES, *NAMES[:2]]
+
+
+class Saved:
+    """Stands for a trained classifier."""
+
+    def save(self, folder):
+        (folder / "classifier.json").write_text("{}")
+
+
+def test_two_studies_at_once_train_a_dense_classifier_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(cell_module, "POLL_SECONDS", 0.01)
+    made, hashes = [], {"train": "2" * 64, "dev": "3" * 64}
+
+    def slow(cell, site):
+        made.append(site.file)
+        time.sleep(0.1)
+        record = {"format": 1, "status": "done", "id": cell.id, "weights": site.weights, "data": hashes}
+        return {**record, "command": site.file}, Saved()
+
+    monkeypatch.setattr(cell_module, "_run", slow)
+    places = {"model": "m", "data": None, "work": str(tmp_path), "weights": "1" * 64, "rows": {CELLS[0].task: hashes}}
+    sites = [Site(file=name, **places) for name in ("one.toml", "two.toml")]
+    left = sites[0].dense_folder(CELLS[0]).parent / f".{CELLS[0].key}.killed"
+    left.mkdir(parents=True)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(partial(run_cell, CELLS[0]), sites)
+    assert len(made) == 1
+    assert first == second == run_cell(CELLS[0], sites[1])
+    assert not left.exists()
+    run_cell(CELLS[0], sites[1], anew=[CELLS[0].key])
+    assert len(made) == 2
+    assert run_cell(CELLS[0], sites[0])["command"] == "two.toml"
 
 
 def test_no_cell_starts_after_the_limit(tmp_path):

@@ -11,6 +11,7 @@ from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import ExperimentError
 from pyramid_bert.study import METHODS, load_study
+from pyramid_bert.study.cell import train_settings
 from pyramid_bert.study.grid import highest_layer, schedule_name
 from pyramid_bert.study.preflight import all_cells
 from pyramid_bert.study.spec import read_study
@@ -68,6 +69,7 @@ def test_ids_depend_on_what_determines_the_result_and_on_nothing_else():
         {"start": "pretrained"},
         {"selection": "inference"},
         {"pyramid": {"epochs": 2}},
+        {"pyramid": {"bf16": True}},
         {"dense": {"epochs": 2}},  # it starts from there
         {"tasks": {"sst2": {"rows": 101}}},
         {"tasks": {"sst2": {"rows": 100, "max_length": 32}}},
@@ -93,6 +95,13 @@ def test_training_comes_from_the_task_the_study_and_the_tasks_own_table_in_this_
     taught = cells(methods=["Merge+KD"], pyramid={"temperature": 4})[1]
     assert taught.training["temperature"] == 4
     assert taught.distills
+
+
+def test_mixed_precision_is_said_for_dense_and_pyramid_each():
+    dense, pyramid, *_ = cells(tasks=["rte"], dense={"bf16": True}, pyramid={"bf16": False})
+    assert train_settings(dense).bf16 is True
+    assert train_settings(pyramid).bf16 is False
+    assert dense.id not in {cell.id for cell in cells(tasks=["rte"])}
 
 
 def test_inference_trains_nothing_and_starts_from_the_dense_model():
@@ -195,6 +204,9 @@ def test_everything_wrong_is_named_at_once():
         ({"seeds": [-1]}, "each of seeds must be a whole number of at least 0, got -1"),
         ({"model": 1}, "model must be a folder or a name on the hub, got 1"),
         ({"dense": 3}, "dense must be a table"),
+        ({"dense": {"bf16": 1}}, "dense.bf16 must be true or false, got 1"),
+        ({"pyramid": {"bf16": "yes"}}, "pyramid.bf16 must be true or false, got 'yes'"),
+        ({"pyramid": {"epochs": True}}, "pyramid.epochs must be a number, got True"),
     ],
 )
 def test_refused(changes, message):

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = run_parser.add_argument_group("where things are")
     group.add_argument("--data", metavar="DIR", help="folder of the tasks' files (default: fetch them from the hub)")
     group.add_argument("--model", metavar="DIR", help="folder of the pretrained model, if the experiment names none")
-    group.add_argument("--work", default="runs", metavar="DIR", help="where dense classifiers are kept (default: runs)")
+    group.add_argument("--work", default="runs", metavar="DIR", help="dense classifiers of all studies (default: runs)")
     group = run_parser.add_argument_group("what to run")
     group.add_argument(
         "--only", action="append", default=[], metavar="ID", help="a cell's id, or a pattern like 'rte*'"
@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace, study: Study) -> None:
         file=args.file,
         model=args.model,
         data=args.data,
-        work=str(Path(args.work) / study.name),
+        work=args.work,
         threads=threads,
     )
     summary = _measure(args, study, chosen, store, site) if args.measure else _train(args, cells, chosen, store, site)
@@ -141,10 +141,11 @@ def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], stor
     from ..study.runner import Run
     from ..study.store import Pace
 
+    by_key = {cell.key: cell for cell in cells}
     job = Run(
         cells=cells,
         store=store,
-        has_weights=lambda key: (site.dense_folder(key) / "classifier.json").is_file(),
+        has_weights=lambda key: site.has_dense(by_key[key]),
         retry=args.retry,
         again=args.again,
         limit_minutes=args.limit_minutes,
@@ -153,18 +154,22 @@ def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], stor
     if not todo:
         messages().print("nothing is left to run")
         return job.go(chosen, InTurn(lambda cell: {}))
-    with _executor(args, site) as executor, Display(messages(), todo, Pace.of(cells, store), executor.slots) as display:
+    anew = frozenset(cell.key for cell in chosen) if args.again else frozenset[str]()
+    with (
+        _executor(args, site, anew) as executor,
+        Display(messages(), todo, Pace.of(cells, store), executor.slots) as display,
+    ):
         job.watcher = display
         return job.go(chosen, executor)
 
 
-def _executor(args: argparse.Namespace, site: Site) -> Executor:
+def _executor(args: argparse.Namespace, site: Site, anew: frozenset[str]) -> Executor:
     from functools import partial
 
     from ..study.cell import run_cell
     from ..study.executors import InTurn, Processes, RayTasks
 
-    work = partial(run_cell, site=site)
+    work = partial(run_cell, site=site, anew=anew)
     if args.ray:
         return RayTasks(work, args.ray, threads=site.threads or 1, slots=args.jobs)
     return Processes(work, args.jobs) if args.jobs and args.jobs > 1 else InTurn(work)

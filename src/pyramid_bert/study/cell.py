@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -26,11 +27,15 @@ from ..cost import Cost, space_reduction
 from ..data import Table
 from ..data.glue import TASKS, load_task, sample_rows, table_hash
 from ..errors import PyramidError
+from ..files import replacing_folder
 from ..loading import load_model
 from ..training import TrainSettings, quiet_transformers
 from .grid import Cell
+from .store import Store
 
 FORMAT = 1
+POLL_SECONDS = 1.0
+_RECORD = "record"
 SAMPLE_SEED = 0  # all seeds of a study train on the same rows
 
 
@@ -42,9 +47,10 @@ class Site:
         file: The experiment file, as the command line names it.
         model: Where the pretrained model is: a folder, or a name on the hub.
         data: The folder of the tasks; None for the hub.
-        work: Where the dense classifiers are kept.
+        work: Where the dense classifiers of all studies are kept.
         threads: Threads for torch; None leaves it alone.
-        weights: Hash of the pretrained weights, for the record.
+        weights: Hash of the pretrained weights.
+        rows: Hashes of the rows of each task, under "train" and "dev".
         commit: The commit of this library, for the record.
     """
 
@@ -54,24 +60,49 @@ class Site:
     work: str
     threads: int | None = None
     weights: str = ""
+    rows: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     commit: str | None = None
 
-    def dense_folder(self, key: str) -> Path:
-        """Where the dense classifier of a cell is, or will be."""
-        return Path(self.work) / "dense" / key
+    def dense_folder(self, cell: Cell) -> Path:
+        """Where the dense classifier that a cell makes or starts from is, or will be.
+
+        A cell's id names neither the pretrained weights nor the rows, so the path does: studies share the folder.
+        """
+        made_of = f"{self.weights[:10]}-{self.rows[cell.task]['train'][:10]}"
+        return Path(self.work) / "dense" / made_of / (cell.dense or cell.key)
+
+    def has_dense(self, cell: Cell) -> bool:
+        """Whether that classifier is there."""
+        return (self.dense_folder(cell) / "classifier.json").is_file()
 
 
-def run_cell(cell: Cell, site: Site) -> dict[str, Any]:
-    """The record of a cell. A dense one leaves its classifier in the work folder."""
+def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, Any]:
+    """The record of a cell.
+
+    A dense one leaves its classifier and its record in the work folder. If they are there already, whichever study made
+    them, the record is taken over, unless `anew` has the cell's key.
+    """
     if site.threads:
         torch.set_num_threads(site.threads)
+    if not cell.is_dense:
+        return _run(cell, site)[0]
+    folder = site.dense_folder(cell)
+    with _alone_with(folder):
+        record = None if cell.key in anew else _kept_record(cell, site)
+        if record is None:
+            record, classifier = _run(cell, site)
+            _keep(classifier, record, folder)
+    return record
+
+
+def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], PyramidClassifier]:
     start = time.perf_counter()
     train, dev = tables(cell, site.data)
     classifier = _classifier(cell, site)
     settings = None if cell.training is None else train_settings(cell)
     loaded = time.perf_counter()
     if settings is not None:
-        teacher = PyramidClassifier.load(site.dense_folder(_dense_key(cell))) if cell.distills else None
+        teacher = PyramidClassifier.load(site.dense_folder(cell)) if cell.distills else None
         classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, progress=False)
     trained = time.perf_counter()
     metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=TASKS[cell.task].eval_batch_size)
@@ -95,9 +126,7 @@ def run_cell(cell: Cell, site: Site) -> dict[str, Any]:
         "weights": site.weights,
         **provenance(cell, site, f"--only {cell.id} --again"),
     }
-    if cell.is_dense:
-        _keep(classifier, site.dense_folder(cell.key))
-    return record
+    return record, classifier
 
 
 def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, Any]:
@@ -228,17 +257,12 @@ def code_commit() -> str | None:
 
 
 def _classifier(cell: Cell, site: Site) -> PyramidClassifier:
-    path = site.dense_folder(_dense_key(cell)) if cell.start == "dense" else site.model
+    path = site.dense_folder(cell) if cell.start == "dense" else site.model
     pyramid = pyramid_config(cell)
     if pyramid is None:
         return PyramidClassifier.from_pretrained(path, "dense", max_length=cell.max_length)
     settings = {key: getattr(pyramid, key) for key in (*cell.settings, "seed")}
     return PyramidClassifier.from_pretrained(path, pyramid.schedule, max_length=cell.max_length, **settings)
-
-
-def _dense_key(cell: Cell) -> str:
-    assert cell.dense is not None
-    return cell.dense
 
 
 def _score(cell: Cell, metrics: dict[str, float]) -> dict[str, Any]:
@@ -248,9 +272,29 @@ def _score(cell: Cell, metrics: dict[str, float]) -> dict[str, Any]:
     return {"metric": headline, "value": finite[headline] or 0.0, "metrics": finite, "title": TASKS[cell.task].title}
 
 
-def _keep(classifier: PyramidClassifier, folder: Path) -> None:
-    """Saves a dense classifier, and removes what a killed run left of it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob(f".{folder.name}.*"):
+@contextmanager
+def _alone_with(folder: Path) -> Iterator[None]:
+    """Waits until no other study is at work on this dense classifier, and keeps others waiting."""
+    store = Store(folder.parent)
+    while (lock := store.lock(folder.name)) is None:
+        time.sleep(POLL_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _kept_record(cell: Cell, site: Site) -> dict[str, Any] | None:
+    """The record beside the dense classifier of a cell; None unless it is of the same weights and rows."""
+    record = Store(site.dense_folder(cell)).read(_RECORD) if site.has_dense(cell) else None
+    same = {"format": FORMAT, "id": cell.id, "weights": site.weights, "data": site.rows[cell.task]}
+    return record if record is not None and same == {name: record.get(name) for name in same} else None
+
+
+def _keep(classifier: PyramidClassifier, record: dict[str, Any], folder: Path) -> None:
+    """Saves a dense classifier and its record as one, and removes what a killed run left of it."""
+    for left in folder.parent.glob(f".*{folder.name}.*"):
         shutil.rmtree(left, ignore_errors=True)
-    classifier.save(folder)
+    with replacing_folder(folder) as scratch:
+        classifier.save(scratch)
+        Store(scratch).write(_RECORD, record)

@@ -54,7 +54,7 @@ def prepare(
         file: The experiment file, for the record.
         model: Where the model is, if not where the experiment says.
         data: The folder of the tasks; None for the hub.
-        work: Where the dense classifiers are kept.
+        work: Where the dense classifiers of all studies are kept.
         threads: Threads for torch.
     """
     where = model or study.model
@@ -64,10 +64,17 @@ def prepare(
     check_writable(Path(work))
     weights, config = fingerprint(where)
     _check_fit(cells, where, config)
-    shared = {"weights": weights, "data": _data_hashes(cells, data)}
-    _check_same(store, study, shared)
+    rows = _data_hashes(cells, data)
+    _check_same(store, study, {"weights": weights, "data": rows})
     return Site(
-        file=_portable(file), model=where, data=data, work=work, threads=threads, weights=weights, commit=code_commit()
+        file=_portable(file),
+        model=where,
+        data=data,
+        work=work,
+        threads=threads,
+        weights=weights,
+        rows=rows,
+        commit=code_commit(),
     )
 
 
