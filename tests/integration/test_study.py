@@ -167,7 +167,7 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
         assert all(entry["seeds"] == 2 for entry in entries if entry["at"] != 99)
         assert all(entry["mean"] is None for entry in entries if entry["at"] == 99)
     assert study("table", "--markdown") == 0
-    assert "| at 1.5x | SST-2 |" in capsys.readouterr().out
+    assert "| 1.5x | CS-1 |" in capsys.readouterr().out
     pytest.importorskip("matplotlib")
     assert study("plot", "--out", "picture.png") == 0
     assert capsys.readouterr().out.split() == ["picture.png", "picture.svg"]

@@ -73,5 +73,6 @@ def in_order(names: Iterable[str]) -> list[str]:
         >>> in_order(["Rand", "CS-opt", "Dense", "CS-1", "Rand"])
         ['CS-1', 'CS-opt', 'Rand']
     """
+    wanted = set(names)
     order = [*CORESETS, CS_OPT, *(name for name in METHODS if name not in CORESETS)]
-    return [name for name in order if name in set(names)]
+    return [name for name in order if name in wanted]

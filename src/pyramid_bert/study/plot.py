@@ -11,19 +11,28 @@ import numpy as np
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable_file
 from .axes import AXES
-from .methods import DENSE, in_order
+from .methods import CORESETS, DENSE, METHODS, in_order
 from .pareto import Point, pareto_front
 from .table import Result
 
 # Distinct to colour-blind eyes as well (after Okabe and Ito), and told apart by marker where colours come round again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B5A2B", "#6A3D9A", "#9C9C00")
 MARKERS = "osD^vPX<>"
+# A method looks the same in every picture. Core-sets between m = 1 and m = k - 1, which few studies have, come last.
+_BETWEEN = [name for name in CORESETS if name not in ("CS-1", "CS-k-1")]
+STYLED = [*(name for name in METHODS if name not in _BETWEEN), *_BETWEEN]
 
 
 def draw(
-    results: Sequence[Result], axis: str, titles: Mapping[str, str], metrics: Mapping[str, str], out: Path, name: str
+    results: Sequence[Result],
+    axis: str,
+    titles: Mapping[str, str],
+    metrics: Mapping[str, str],
+    out: Path,
+    name: str,
+    suffixes: Sequence[str] = (".png", ".svg"),
 ) -> list[Path]:
-    """Draws what is done and returns the files written: `out` with the suffixes .png and .svg.
+    """Draws what is done and returns the files written: `out` with each of the suffixes.
 
     Args:
         results: From `table.collect`.
@@ -32,21 +41,23 @@ def draw(
         metrics: Task -> name of its metric.
         out: Where the pictures go.
         name: Of the study, for the title.
+        suffixes: The formats wanted.
     """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise MissingExtraError("matplotlib", "plot", "drawing a study") from error
     tasks = [task for task in titles if any(r.task == task and r.x is not None and r.method != DENSE for r in results)]
     if not tasks:
         raise PyramidError(f"nothing to draw: no cell has both a result and a place on the axis {axis}")
-    files = [out.with_suffix(suffix) for suffix in (".png", ".svg")]
+    files = [out.with_suffix(suffix) for suffix in suffixes]
     for file in files:
         check_writable_file(file)
     methods = in_order({r.method for r in results})
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
-    figure = Figure(figsize=(6.2 * columns, 4.4 * rows), layout="constrained")
+    figure = Figure(figsize=(6.2 * columns, 4.4 * rows), layout=ConstrainedLayoutEngine(h_pad=0.1))
     figure.suptitle(f"{name}: mean over seeds, Pareto fronts")
     panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
     for panel, task in zip(panels, tasks, strict=False):
@@ -55,7 +66,7 @@ def draw(
     for panel in panels[len(tasks) :]:
         panel.set_axis_off()
     for file in files:
-        figure.savefig(file, dpi=150)
+        figure.savefig(file, dpi=100)
     return files
 
 
@@ -79,10 +90,11 @@ def _panel(panel: Any, results: Sequence[Result], methods: Sequence[str]) -> Non
         panel.plot(*point, "*", color="black", markersize=11, zorder=4)
         panel.annotate("dense", point, xytext=(6, 5), textcoords="offset points", fontsize=9)
     ends = []
-    for number, method in enumerate(methods):
+    for method in methods:
         points = means(results, method)
         if not points:
             continue
+        number = STYLED.index(method)
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         panel.plot(*zip(*points, strict=True), marker, color=colour, markersize=5, alpha=0.85, zorder=3)
         front = pareto_front([*dense, *points])

@@ -28,13 +28,18 @@ def target_name(axis: str, target: float) -> str:
     return f"{100 * target:g} %" if axis.startswith("space") else f"{target:g}x"
 
 
-def rows_of(table: StudyTable, target: float) -> list[list[str]]:
-    """The rows of the table at one target: a method and its estimates by task, the mean last if there are more."""
+def rows_of(table: StudyTable) -> list[list[str]]:
+    """The rows of a table: dense, then the methods at each target, with their estimates in the order of `columns_of`.
+
+    A row begins with its target, which only the first of a target names, and its method.
+    """
     columns = columns_of(table)
-    rows = [[DENSE, *(shown(table.dense[task]) for task in columns)]]
-    return rows + [
-        [method, *(shown(table.entries[target, method, task]) for task in columns)] for method in table.methods
-    ]
+    rows = [["", DENSE, *(shown(table.dense[task]) for task in columns)]]
+    for target in table.targets:
+        for method in table.methods:
+            at = target_name(table.axis, target) if method == table.methods[0] else ""
+            rows.append([at, method, *(shown(table.entries[target, method, task]) for task in columns)])
+    return rows
 
 
 def columns_of(table: StudyTable) -> list[str]:
@@ -52,19 +57,17 @@ def rich_table(name: str, table: StudyTable) -> Table:
     out.add_column("")
     for task in columns_of(table):
         out.add_column(table.tasks.get(task, task), justify="right", no_wrap=True)
-    for target in table.targets:
-        for number, row in enumerate(rows_of(table, target)):
-            out.add_row("" if number else target_name(table.axis, target), *row)
-        out.add_section()
+    for row in rows_of(table):
+        if row[0]:
+            out.add_section()
+        out.add_row(*row)
     return out
 
 
 def markdown(name: str, table: StudyTable) -> str:
-    """All targets as Markdown tables, one under the other."""
+    """The table as Markdown."""
     titles = [table.tasks.get(task, task) for task in columns_of(table)]
-    lines = [f"{name}: {AXES[table.axis][0]}; mean ± std over seeds."]
-    for target in table.targets:
-        lines += ["", f"| at {target_name(table.axis, target)} | {' | '.join(titles)} |"]
-        lines.append("|---|" + "---:|" * len(titles))
-        lines += ["| " + " | ".join(row) + " |" for row in rows_of(table, target)]
+    lines = [f"{name}: {AXES[table.axis][0]}; mean ± std over seeds.", ""]
+    lines += [f"| at | | {' | '.join(titles)} |", "|---|---|" + "---:|" * len(titles)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows_of(table)]
     return "\n".join(lines)

@@ -143,10 +143,10 @@ def tabulate(
     entries = {key: _estimate(list(by_seed.values())) for key, by_seed in values.items()}
     for target in at:
         for method in methods:
-            entries[target, method, MEAN] = _mean_over_tasks([values[target, method, task] for task in titles])
+            entries[target, method, MEAN] = mean_over_tasks([values[target, method, task] for task in titles])
     by_task = [{r.seed: r.value for r in results if r.task == task and r.method == DENSE} for task in titles]
     dense = {task: _estimate(list(seeds.values())) for task, seeds in zip(titles, by_task, strict=True)}
-    dense[MEAN] = _mean_over_tasks(by_task)
+    dense[MEAN] = mean_over_tasks(by_task)
     return StudyTable(axis, at, dict(titles), methods, entries, dense)
 
 
@@ -178,7 +178,7 @@ def _by_seed(results: Sequence[Result], method: str, target: float) -> dict[int,
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def _mean_over_tasks(by_task: Sequence[Mapping[int, float]]) -> Estimate | None:
+def mean_over_tasks(by_task: Sequence[Mapping[int, float]]) -> Estimate | None:
     """The mean over tasks, seed by seed; None unless every task is observed with the same seeds."""
     seeds = set.intersection(*(set(seeds) for seeds in by_task)) if by_task else set()
     return _estimate([float(np.mean([task[seed] for task in by_task])) for seed in sorted(seeds)])
