@@ -57,7 +57,8 @@ standard deviation over seeds, without ± where there is one seed, and "–" whe
 
 ## What was run
 
-A cell is one method, configuration, task and seed. What is not done was not run, and counts nowhere.
+A cell is one method, configuration, task and seed. What is not done was not run, and counts nowhere. Times are wall
+clock, added up over cells of which several may have run at once.
 """
 
 # ---- what no record can say: to be kept true by hand ----

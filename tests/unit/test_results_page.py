@@ -163,7 +163,7 @@ def test_points_are_lost_seed_by_seed(scripts):
 
 def test_a_study_with_nothing_done_has_no_section(scripts, root):
     assert load(scripts, root, "imdb-lite", done={}) == []
-    assert page_of(scripts, root, []).endswith("counts nowhere.\n\nNothing yet.\n")
+    assert page_of(scripts, root, []).endswith("at once.\n\nNothing yet.\n")
     runs = load(scripts, root)
     page = page_of(scripts, root, runs)
     assert [line for line in page.splitlines() if line.startswith("## ")] == [
