@@ -86,6 +86,13 @@ def test_replacing_is_weighted_attention_for_every_selector(tiny_bert, tiny_batc
     assert_same_at_every_layer(*both_ways(model, batch, **settings), 1e-10)
 
 
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_copies_do_not_vote_and_an_original_receives_for_them(tiny_bert, tiny_batch, seed):
+    model, batch = tiny_bert(seed=seed).double(), tiny_batch((24, 20, 24), seed=seed)
+    star, drop = both_ways(model, batch, schedule=Schedule.exponential(0.2, 4), selector="attention")
+    assert_same_at_every_layer(star, drop, 1e-10)
+
+
 def test_a_mask_with_holes(tiny_bert, tiny_batch):
     model, batch = tiny_bert().double(), tiny_batch((24, 24))
     batch["attention_mask"][0, [3, 4, 11]] = 0

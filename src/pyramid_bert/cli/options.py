@@ -150,12 +150,14 @@ def _centers(text: str) -> int | float | str:
     return text
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Which columns of a file hold what."""
+def add_data_options(parser: argparse.ArgumentParser, label: str | None = LABEL) -> None:
+    """Which columns of a file hold what; `label` is the label's unless another is named."""
     group = parser.add_argument_group("columns of CSV, TSV and JSONL files (.gz too) or Parquet files")
     group.add_argument("--text-column", default=TEXT, metavar="NAME", help="the text (default: text)")
     group.add_argument("--text-pair-column", metavar="NAME", help="the second text of a pair")
-    group.add_argument("--label-column", default=LABEL, metavar="NAME", help="the label (default: label)")
+    group.add_argument(
+        "--label-column", default=label, metavar="NAME", help=f"the label (default: {label or 'none is read'})"
+    )
 
 
 def read_data(path: str, args: argparse.Namespace, *, labels: bool = True) -> Table:
