@@ -47,7 +47,7 @@ def section() -> str:
             _schedule(data),
             f"{data['observed']['mean']:.3g}",
             f"{data['observed']['max']:.3g}",
-            *(f"{data['bounds'][name]['mean']:.3g} ({data['bounds'][name]['loose']:.2g}x)" for name in _NAMES),
+            *(f"{data['bounds'][name]['mean']:.3g} ({_times(data['bounds'][name]['loose'])}x)" for name in _NAMES),
         ]
         for data in results.values()
     ]
@@ -61,9 +61,9 @@ def _reading(results: dict[str, dict[str, Any]]) -> str:
     loose = [data["bounds"]["printed"]["loose"] for data in results.values()]
     direct = [data["bounds"]["direct"]["loose"] for data in results.values()]
     return (
-        f"\nThe bound as printed is {min(loose):.2g} to {max(loose):.2g} times the observed change of the loss; "
-        f"with the true size of what is moved and constants that are not multiplied up, {min(direct):.2g} to "
-        f"{max(direct):.2g} times.\n"
+        f"\nThe bound as printed is {_times(min(loose))} to {_times(max(loose))} times the observed change of the loss; "
+        f"with what is really\nmoved, and constants that are not multiplied up, {_times(min(direct))} to "
+        f"{_times(max(direct))} times.\n"
     )
 
 
@@ -82,6 +82,10 @@ def _layers(data: dict[str, Any]) -> str:
     ]
     title = f"\n{_schedule(data)}; head and loss: {data['head_from_pyramid']:.3g} / {data['head_from_random']:.3g}\n\n"
     return title + table(columns.split("|"), rows)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
 
 
 def _pair(row: dict[str, Any], what: str) -> str:
