@@ -61,7 +61,7 @@ def _reading(results: dict[str, dict[str, Any]]) -> str:
     loose = [data["bounds"]["printed"]["loose"] for data in results.values()]
     direct = [data["bounds"]["direct"]["loose"] for data in results.values()]
     return (
-        f"\nThe bound as printed is {_times(min(loose))} to {_times(max(loose))} times the observed change of the loss; "
+        f"\nThe bound as printed is {_times(min(loose))} to {_times(max(loose))} times the change of the loss; "
         f"with what is really\nmoved, and constants that are not multiplied up, {_times(min(direct))} to "
         f"{_times(max(direct))} times.\n"
     )

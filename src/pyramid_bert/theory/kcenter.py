@@ -87,7 +87,8 @@ def price_of_parallelism(points: Tensor, k: int, steps: Sequence[CentersPerStep]
 def _distances(points: Tensor) -> Tensor:
     """(N, N) in double precision, from differences: exact where points are equal."""
     x = points.double()
-    return (x[:, None] - x[None]).norm(dim=2)
+    distances: Tensor = (x[:, None] - x[None]).norm(dim=2)
+    return distances
 
 
 def _covers(near: Tensor, k: int, keep_first: bool) -> bool:

@@ -119,7 +119,7 @@ def measure_input(
     dense = steps.states(hidden)
     star = _recorded(encoder, hidden)
     cls = [dense[steps.last][:, 0]]  # of the dense model, then with the replacements of layers 1..j
-    radius, moved, layer, layer_random, above, above_random = ([] for _ in range(6))  # type: ignore[var-annotated]
+    radius, moved, layer, layer_random, above, above_random = ([] for _ in range(6))
     for place, stop in zip(places, stops, strict=True):
         before, after = star.before[place], star.after[place]
         radius.append(float((after - before).norm(dim=2).max()))
@@ -251,7 +251,8 @@ def _random_ratios(
 def _noise(like: Tensor, size: float, generator: torch.Generator | None) -> Tensor:
     """A random direction of norm `size`, shaped as `like`."""
     noise = torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
-    return noise * (size / noise.norm())
+    scaled: Tensor = noise * (size / noise.norm())
+    return scaled
 
 
 def _ratio(out: Tensor, given: Tensor, scale: Tensor) -> float:
