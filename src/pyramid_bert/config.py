@@ -16,8 +16,8 @@ from .select.coreset import CentersPerStep, centers_in_a_step
 from .select.distance import METRICS, Metric
 
 FORMAT_VERSION = 1
-Reduce = Literal["drop", "merge"]
-REDUCES: tuple[str, ...] = ("drop", "merge")
+Reduce = Literal["drop", "merge", "replace"]
+REDUCES: tuple[str, ...] = ("drop", "merge", "replace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,11 @@ class PyramidConfig:
         schedule: How many tokens each layer keeps.
         selector: Which tokens stay; one of `pyramid_bert.select.selector_names()`.
         reduce: What becomes of the others: "drop" forgets them (the paper), "merge" averages each into its nearest
-            kept token. None takes "merge" for "coreset" and "drop" for the published baselines.
+            kept token, "replace" writes the nearest kept token over each (the paper's pyramid*). That keeps the full
+            length at every layer and saves nothing: it is what Theorem 1 is about, and gives the same logits as
+            "drop" with `weighted`. None takes "merge" for "coreset" and "drop" for the published baselines.
         weighted: With "drop": weigh each kept token in attention by the number of tokens it stands for (the paper's
-            Remark 1). "merge" always does.
+            Remark 1). "merge" always does; "replace" has the tokens themselves.
         placement: Where a layer reduces: "middle", after attention and before the feed-forward network (the paper);
             "end", after the layer; "input", once, before the first layer. None lets schedule and selector say.
         centers_per_step: The paper's m for "coreset": an int, a fraction of k, or "all".
@@ -109,8 +111,21 @@ class PyramidConfig:
                 f"the selector 'pool' takes Schedule.strided(window, at_layers), got a schedule of kind "
                 f"{self.schedule.kind!r}"
             )
-        if pools and (self.reduce == "merge" or self.weighted):
+        if self.reduce == "replace" and self.weighted:
+            raise PyramidError(
+                "with reduce='replace' every token is still there and needs no weight; leave weighted=False, "
+                "or use reduce='drop', weighted=True for the same logits at less cost"
+            )
+        if pools and (self.reduce != "drop" or self.weighted):
             raise PyramidError("the selector 'pool' averages by itself; leave reduce='drop' and weighted=False")
+
+    def check_saves(self) -> None:
+        """Raises when these settings save no work, so that no speed-up can be claimed for them."""
+        if self.reduce == "replace":
+            raise PyramidError(
+                "reduce='replace' keeps the full length at every layer and saves nothing: there is no speed-up to "
+                "measure or to ask for; reduce='drop', weighted=True gives the same logits and saves"
+            )
 
     def replace(self, **changes: Any) -> PyramidConfig:
         """A copy with some settings changed."""

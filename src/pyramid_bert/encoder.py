@@ -68,6 +68,7 @@ class Tokens:
     counts: list[int]  # real tokens of each row: known on the host, so that nothing is read back from the device
     mask: Tensor | None  # (B, N) bool; None when no row has pads
     size: Tensor | None  # (B, N) input tokens behind each token; None when that is 1 or attention is not weighted
+    copies: Reduction | None = None  # with "replace": whose copy each token is; `counts` is of those that are none
 
 
 class PyramidEncoder(nn.Module):
@@ -158,7 +159,7 @@ class PyramidEncoder(nn.Module):
                 tokens.hidden,
                 _key_bias(tokens),
                 queries=1 if only_cls else None,
-                voters=tokens.mask,
+                voters=tokens.mask if tokens.copies is None else tokens.copies.stands_for_itself(),
                 want_received=shrinks and self.selector.needs_attention,
             )
             if shrinks and self.placement == "middle":
@@ -189,7 +190,8 @@ class PyramidEncoder(nn.Module):
                 hidden, mask = Reduction(order).apply(hidden), mask.gather(1, order)
             hidden, mask = hidden[:, :widest], mask[:, :widest]
         mask = None if min(counts) == hidden.shape[1] else mask
-        return Tokens(hidden, counts, mask, size=None)
+        copies = Reduction.keeping_all(hidden, mask) if self.reduce == "replace" else None
+        return Tokens(hidden, counts, mask, size=None, copies=copies)
 
     def _plan(self, counts: list[int]) -> list[tuple[int, ...]]:
         """The tokens to keep, by layer and row: one look at the true lengths serves all layers."""
@@ -212,7 +214,10 @@ class PyramidEncoder(nn.Module):
         received: Tensor | None,
         seed: int,
     ) -> None:
-        """Shrinks `tokens` in place to `keep[b]` tokens in row b."""
+        """Shrinks `tokens` in place to `keep[b]` tokens in row b; with "replace", to so many different ones."""
+        if tokens.copies is not None:
+            self._replace(tokens, tokens.copies, number, keep, received, seed)
+            return
         slots = max(keep)
         reduction, radius = self._decide(tokens, keep, received, seed)
         if self._trace is not None:
@@ -222,6 +227,31 @@ class PyramidEncoder(nn.Module):
         tokens.hidden = reduction.apply(tokens.hidden)
         tokens.counts = list(keep)
         tokens.mask = None if min(keep) == slots else reduction.mask
+
+    def _replace(
+        self,
+        tokens: Tokens,
+        copies: Reduction,
+        number: int,
+        keep: Sequence[int],
+        received: Tensor | None,
+        seed: int,
+    ) -> None:
+        """As `shrink`, but of N tokens N are left: chooses among those that are no copies, and copies over the rest.
+
+        A copy follows its original: rounding, which may tell equal vectors apart, has no say in where it goes.
+        """
+        hidden = copies.apply(tokens.hidden)  # (B, K before, D)
+        different = hidden.shape[1]
+        mask = None if min(tokens.counts) == different else copies.mask
+        if received is not None:  # an original receives what its copies do
+            received = copies.sizes(received, different)
+        reduction, radius = self._decide(Tokens(hidden, tokens.counts, mask, size=None), keep, received, seed)
+        if self._trace is not None:
+            self._trace.record(number, reduction, radius, max(keep))
+        tokens.copies = copies.then(reduction)
+        tokens.hidden = tokens.copies.replaced(tokens.hidden)
+        tokens.counts = list(keep)
 
     @torch.no_grad()
     def _decide(
@@ -240,10 +270,11 @@ class PyramidEncoder(nn.Module):
             group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
             ones = torch.ones_like(group, dtype=_sizes(tokens).dtype)
             return Reduction.from_group(group, max(keep), ones), radius
-        grouped = self.weighted or self._trace is not None
+        merging = self.reduce == "merge"
+        to_nearest = self._trace is not None or (self.weighted and not merging) or self.reduce == "replace"
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
-        if grouped or ("geometry" in self.selector.knobs and not one_round):
+        if to_nearest or merging or ("geometry" in self.selector.knobs and not one_round):
             knobs["geometry"] = Geometry.of(hidden, self.metric)
         knobs["received"] = received
         wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
@@ -251,8 +282,7 @@ class PyramidEncoder(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
         reduction = Reduction.from_index(ranked, keep, mask)
-        merging = self.reduce == "merge"
-        if self._trace is not None or (self.weighted and not merging):
+        if to_nearest:
             reduction, squared = reduction.with_groups(knobs["geometry"], mask)
             radius = to_radius(squared.amax(dim=1), self.metric)
         if merging:

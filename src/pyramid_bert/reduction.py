@@ -56,6 +56,13 @@ class Reduction:
         return cls(index=index.masked_fill(~kept, 0), mask=kept)
 
     @classmethod
+    def keeping_all(cls, hidden: Tensor, mask: Tensor | None) -> Reduction:
+        """Every token of `hidden` (B, N, D) in its own slot; a pad is in none."""
+        rows, n, _ = hidden.shape
+        position = torch.arange(n, device=hidden.device).expand(rows, n)
+        return cls(index=position, group=position if mask is None else position.masked_fill(~mask, -1), mask=mask)
+
+    @classmethod
     def from_group(cls, group: Tensor, slots: int, size: Tensor | None = None) -> Reduction:
         """Averages each group of tokens into its slot.
 
@@ -129,6 +136,36 @@ class Reduction:
         assert self.group is not None
         home = self.group.masked_fill(self.group < 0, slots)
         return F.pad(torch.zeros_like(size[:, :slots]), (0, 1)).scatter_add(1, home, size)[:, :slots]
+
+    def replaced(self, x: Tensor) -> Tensor:
+        """`x` (B, N, D) at its full length: every token gives way to the kept one of its group; others stay.
+
+        Example:
+            >>> reduction = Reduction(index=torch.tensor([[0, 2]]), group=torch.tensor([[0, 0, 1, -1]]))
+            >>> reduction.replaced(torch.tensor([[[10], [11], [12], [13]]])).flatten().tolist()
+            [10, 10, 12, 13]
+        """
+        return Reduction(self._stand_in()).apply(x)
+
+    def stands_for_itself(self) -> Tensor:
+        """(B, N) bool: the kept tokens."""
+        stand_in = self._stand_in()
+        assert self.group is not None
+        return (stand_in == torch.arange(stand_in.shape[1], device=stand_in.device)) & (self.group >= 0)
+
+    def _stand_in(self) -> Tensor:
+        """The position (B, N) of the kept token of each token's group; its own for one that is in no group."""
+        assert self.index is not None
+        assert self.group is not None
+        own = torch.arange(self.group.shape[1], device=self.group.device).expand_as(self.group)
+        return torch.where(self.group < 0, own, self.index.gather(1, self.group.clamp(min=0)))
+
+    def then(self, other: Reduction) -> Reduction:
+        """This reduction and then `other`, of the slots of this one, as one. Of the kept: both must choose."""
+        assert self.index is not None
+        assert self.group is not None
+        assert other.index is not None
+        return Reduction(self.index.gather(1, other.index), other.follow(self.group), other.mask)
 
     def follow(self, slot: Tensor) -> Tensor:
         """Where tokens that stood in slots `slot` (B, M) of the input stand now; -1 stays -1.

@@ -14,7 +14,7 @@ from pyramid_bert.select import get_selector, selector_names
 
 LAYERS = 4
 LENGTHS = (24, 17, 24, 9, 5, 2, 1)
-MODES = [{"reduce": "drop"}, {"reduce": "merge"}, {"reduce": "drop", "weighted": True}]
+MODES = [{"reduce": "drop"}, {"reduce": "merge"}, {"reduce": "drop", "weighted": True}, {"reduce": "replace"}]
 
 
 def schedule_for(name, placement):
@@ -364,6 +364,8 @@ def test_hidden_states_follow_the_schedule(tiny_bert, tiny_batch, logits_of, con
     expected = [widest, *config.schedule.lengths(widest, LAYERS)]
     if config.placement == "input":
         expected[0] = expected[1]  # what the first layer is given
+    if config.reduce == "replace":
+        expected = [widest] * (LAYERS + 1)
     assert [tuple(state.shape) for state in output.hidden_states] == [(len(LENGTHS), n, 32) for n in expected]
     assert_close(output.logits, logits_of(model, batch))
 
@@ -491,8 +493,8 @@ def test_gradients_reach_the_embedding_of_every_token_that_is_seen(tiny_bert, ti
     reached = embedded.grad.abs().sum(-1) > 0
     trace = traced(model, batch)
     for row, length in enumerate(LENGTHS):
-        # Before the first layer, what is dropped is never seen; what is merged is.
-        unseen_are_dropped = config.placement == "input" and config.reduce == "drop"
+        # Before the first layer, what is dropped or replaced is never seen; what is merged is.
+        unseen_are_dropped = config.placement == "input" and config.reduce != "merge"
         expected = set(kept_tokens(trace, row, length)[0]) if unseen_are_dropped else set(range(length))
         if config.placement == "input" and len(kept_tokens(trace, row, length)[0]) == 1:
             expected = {0}  # with CLS alone left there is nobody to be merged into

@@ -137,6 +137,23 @@ def test_padding_is_no_part_of_pyramid_star(tiny_bert, tiny_batch, logits_of, dt
     torch.testing.assert_close(logits, torch.cat(expected), atol=TOLERANCE[dtype], rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
+@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+def test_replacing_is_pyramid_star(tiny_bert, tiny_batch, logits_of, impl, lengths, dtype):
+    model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths, width=28)
+    expected = [pyramid_star(model, batch, row) for row in range(len(lengths))]
+    pyramidize(model, SCHEDULE, reduce="replace")
+    with pyramid_encoder(model).tracing() as trace:
+        logits_of(model, batch)
+    logits = logits_of(model, batch)
+    for row, (star, survivors) in enumerate(expected):
+        for layer in trace.layers:
+            kept = [position for position in layer.kept[row].tolist() if position >= 0]
+            assert kept == survivors[layer.layer - 1]
+        torch.testing.assert_close(logits[row], star[0], atol=TOLERANCE[dtype], rtol=0)
+
+
 def test_dropping_without_weights_is_something_else(tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch((24,))
     star, _ = pyramid_star(model, batch, 0)

@@ -19,6 +19,7 @@ VALID = [
     PyramidConfig(schedule=EXPONENTIAL, selector="first", weighted=True, placement="end"),
     PyramidConfig(schedule=EXPONENTIAL, selector="attention", reduce="merge", cls_only=False),
     PyramidConfig(schedule=EXPONENTIAL, selector="random", seed=7),
+    PyramidConfig(schedule=EXPONENTIAL, reduce="replace"),
     PyramidConfig(schedule=EXPONENTIAL, centers_per_step=0.4, metric="cosine"),
     PyramidConfig(schedule=EXPONENTIAL, centers_per_step=3),
     PyramidConfig(schedule=EXPONENTIAL, centers_per_step="all"),
@@ -171,7 +172,7 @@ def test_a_schedule_of_the_wrong_type():
             "unknown selector 'corset'; did you mean 'coreset'? "
             "Known: attention, coreset, first, input-first, pool, random",
         ),
-        ({"reduce": "dropp"}, "unknown reduce 'dropp'; did you mean 'drop'? Known: drop, merge"),
+        ({"reduce": "dropp"}, "unknown reduce 'dropp'; did you mean 'drop'? Known: drop, merge, replace"),
         ({"placement": "midle"}, "unknown placement 'midle'; did you mean 'middle'? Known: end, input, middle"),
         ({"metric": "cosin"}, "unknown metric 'cosin'; did you mean 'cosine'? Known: cosine, euclidean"),
     ],
@@ -227,10 +228,21 @@ def test_pooling_needs_a_strided_schedule():
         PyramidConfig(schedule=EXPONENTIAL, selector="pool")
 
 
-@pytest.mark.parametrize("setting", [{"reduce": "merge"}, {"weighted": True}])
+@pytest.mark.parametrize("setting", [{"reduce": "merge"}, {"reduce": "replace"}, {"weighted": True}])
 def test_pooling_averages_by_itself(setting):
     with raises_saying("the selector 'pool' averages by itself; leave reduce='drop' and weighted=False"):
         PyramidConfig(schedule=STRIDED, selector="pool", **setting)
+
+
+def test_copies_need_no_weight():
+    with pytest.raises(PyramidError, match="needs no weight; leave weighted=False, or use reduce='drop', weighted"):
+        PyramidConfig(schedule=EXPONENTIAL, reduce="replace", weighted=True)
+
+
+def test_no_speed_up_is_claimed_for_full_lengths():
+    PyramidConfig(schedule=EXPONENTIAL).check_saves()
+    with pytest.raises(PyramidError, match=r"saves nothing.*reduce='drop', weighted=True gives the same logits"):
+        PyramidConfig(schedule=EXPONENTIAL, reduce="replace").check_saves()
 
 
 @pytest.mark.parametrize("seed", [None, 1.5, "7"])

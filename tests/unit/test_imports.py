@@ -24,7 +24,7 @@ LAYERS = [
     {"training", "train_settings", "training_data", "checkpoints", "callbacks"},
     {"explanation"},
     {"classifier", "tracing"},
-    {"study", "bench", "viz"},
+    {"study", "bench", "viz", "theory"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},

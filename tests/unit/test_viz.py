@@ -195,6 +195,7 @@ def test_many_survivors_are_cut_to_those_that_stand_for_most():
     [
         ({"reduce": "drop"}, "(nearest kept token ← tokens dropped)"),
         ({"reduce": "merge"}, "(survivor ← tokens merged into it)"),
+        ({"reduce": "replace"}, "(survivor ← tokens that became copies of it)"),
         ({"reduce": "drop", "selector": "pool"}, "(first token ← tokens pooled into its place)"),
     ],
 )

@@ -19,6 +19,7 @@ from ..adapters import base_model, pyramid_encoder
 from ..cost import tokens_seen
 from ..encoder import Tokens
 from ..errors import PyramidError
+from ..hub import pyramid_settings
 from ..schedule import Schedule
 from ..timing import time_interleaved
 from .workload import wait_for
@@ -103,9 +104,10 @@ def calibrate(
         rounds: How many times each is timed; medians count.
         after_each: Called after each single run, for a progress bar.
     """
-    encoder = pyramid_encoder(pyramid)
-    if encoder is None:
+    settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
+    if settings is None or encoder is None:
         raise PyramidError("calibrate takes a pyramid; use pyramidize(model, schedule) first")
+    settings.check_saves()
     grid = lengths_to_time(longest)
     runs = {}
     for n in grid:

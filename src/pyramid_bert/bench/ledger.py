@@ -118,6 +118,7 @@ def measure(
     settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
     if settings is None or encoder is None or pyramid_encoder(dense) is not None:
         raise PyramidError("measure takes a dense model and a pyramid, in this order")
+    settings.check_saves()
     _check_alike(optimization_of(dense), optimization_of(pyramid))
     plain, by_length = workload.as_they_come(batch_size), workload.by_length(batch_size)
     plans: dict[str, tuple[Any, list[list[int]], int | None]] = {

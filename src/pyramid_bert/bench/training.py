@@ -78,6 +78,7 @@ def measure_training(
     settings = pyramid_settings(pyramid)
     if settings is None or pyramid_settings(dense) is not None:
         raise PyramidError("measure_training takes a dense model and a pyramid, in this order")
+    settings.check_saves()
     workload = Workload.synthetic([n] * batch_size, vocabulary=dense.config.vocab_size)
     (batch,) = workload.tensors([list(range(batch_size))])
     labels = torch.arange(batch_size) % dense.config.num_labels

@@ -117,7 +117,11 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     """How tokens are chosen and what becomes of the others."""
     group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
     group.add_argument("--selector", help="coreset (default), attention, first, random, pool or input-first")
-    group.add_argument("--reduce", choices=("drop", "merge"), help="drop the others (the paper) or merge them")
+    group.add_argument(
+        "--reduce",
+        choices=("drop", "merge", "replace"),
+        help="drop the others (the paper), merge them, or replace them by copies of the kept (pyramid*: saves nothing)",
+    )
     group.add_argument("--weighted", action="store_true", help="with drop: weigh tokens by how many they stand for")
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
     group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
@@ -146,12 +150,14 @@ def _centers(text: str) -> int | float | str:
     return text
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Which columns of a file hold what."""
+def add_data_options(parser: argparse.ArgumentParser, label: str | None = LABEL) -> None:
+    """Which columns of a file hold what; `label` is the label's unless another is named."""
     group = parser.add_argument_group("columns of CSV, TSV and JSONL files (.gz too) or Parquet files")
     group.add_argument("--text-column", default=TEXT, metavar="NAME", help="the text (default: text)")
     group.add_argument("--text-pair-column", metavar="NAME", help="the second text of a pair")
-    group.add_argument("--label-column", default=LABEL, metavar="NAME", help="the label (default: label)")
+    group.add_argument(
+        "--label-column", default=label, metavar="NAME", help=f"the label (default: {label or 'none is read'})"
+    )
 
 
 def read_data(path: str, args: argparse.Namespace, *, labels: bool = True) -> Table:

@@ -30,6 +30,7 @@ MAX_GUESTS = 16
 FATES = {
     "nearest kept token": "nearest kept token ← tokens dropped",
     "merged into": "survivor ← tokens merged into it",
+    "replaced by": "survivor ← tokens that became copies of it",
     "pooled into": "first token ← tokens pooled into its place",
 }
 # Control characters (escape sequences), directional overrides and joiners, lone surrogates, line separators.
@@ -90,7 +91,7 @@ def fate(settings: Mapping[str, Any]) -> str:
     """What a home is to the tokens it stands for: a key of `FATES`."""
     if settings.get("selector") == "pool":
         return "pooled into"
-    return "merged into" if settings.get("reduce") == "merge" else "nearest kept token"
+    return {"merge": "merged into", "replace": "replaced by"}.get(str(settings.get("reduce")), "nearest kept token")
 
 
 def prediction_texts(explanation: Explanation) -> tuple[str, str, bool]:

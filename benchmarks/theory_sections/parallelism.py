@@ -1,0 +1,42 @@
+"""The price of parallelism."""
+
+from typing import Any
+
+from .page import read, table
+
+COMMANDS = {
+    "radius-sst2": "python benchmarks/theory_radius.py $PYRAMID_MODEL sst2 $PYRAMID_DATA/glue --rows 16 --seed 0"
+}
+_TEXT = """How far the greedy choice is from the best cover, and what taking m centres at a time costs: the radius of
+greedy over the least radius that any k tokens with CLS among them have (exhaustive search), mean and (worst). With
+m = 1 it is proved to be at most 2. A share of 0.1 is one centre a step for k up to 10, so m = 0.1 differs from m = 1
+for larger k only. "Keeping CLS" is the best radius with CLS over the best without that condition.
+
+"""
+
+
+def section() -> str:
+    """Ratios to the optimum, by kind of points and m."""
+    data = read("radius-sst2")
+    if data is None:
+        return ""
+    steps = list(data["results"][0]["over_optimum"])
+    columns = ["points", "k/n", "sets", *(f"m = {m}" for m in steps), "keeping CLS"]
+    rows = [
+        [
+            result["points"],
+            f"{result['share']:g}",
+            f"{result['sets']}",
+            *(_pair(result["over_optimum"][m]) for m in steps),
+            _pair(result["keeping_cls"]),
+        ]
+        for result in data["results"]
+    ]
+    low, high = data["tokens"]
+    about = f"Sets of {low} to {high} tokens: {data['texts']} texts of SST-2 after the attention of each layer, and "
+    about += "random points.\n\n"
+    return f"\n## The price of parallelism\n\n{_TEXT}{about}" + table(columns, rows)
+
+
+def _pair(found: dict[str, Any]) -> str:
+    return f"{found['mean']:.2f} ({found['worst']:.2f})"

@@ -1,0 +1,85 @@
+"""`pyramid-bert theory` as people and programs use it."""
+
+import json
+
+import pytest
+
+from pyramid_bert.cli import main
+
+TEXTS = [
+    "a good film with a strong story and a very funny cast",
+    "the plot is thin and the end was a tired mess without any wit",
+    "it is a sweet little tale about love and time",
+    "i could not see why people enjoy this dull movie so much",
+]
+SCHEDULE = ("--keep-ratio", "0.4", "--last-layer", "3")
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "dev.csv"
+    lines = [f"{text},{label}" for text, label in zip(TEXTS, ["LABEL_0", "LABEL_1"] * 2, strict=True)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+    return path
+
+
+def output(capsys, *arguments):
+    assert main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_both_sides_as_a_table_and_as_json(capsys, tiny_model_dir, data):
+    command = ("theory", tiny_model_dir, "--data", data, *SCHEDULE)
+    shown = output(capsys, *command)
+    assert "Theorem 1 allows" in shown
+    assert "observed" in shown
+    assert "own predictions" in " ".join(shown.split())
+    found = json.loads(output(capsys, *command, "--json", "--label-column", "label", "--rows", "3"))
+    assert found["inputs"] == 3
+    assert found["loss"] == "cross-entropy on the labels"
+    assert len(found["layers"]) == 4
+    assert found["observed"]["max"] > 0
+    assert all(bound["least_margin"] >= -1e-9 for bound in found["bounds"].values())
+    assert found["settings"]["reduce"] == "replace"
+    assert "cpu" in found["machine"]
+    again = json.loads(output(capsys, *command, "--json", "--label-column", "label", "--rows", "3"))
+    assert again == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--rows", "0"), 2, "--rows and --directions must be at least 1, got 0 and 2"),
+        (("--directions", "0"), 2, "got 64 and 0"),
+        (("--reduce", "merge"), 2, "leave out --reduce and --weighted"),
+        (("--label-column", "nothing"), 1, "nothing"),
+        (("--selector", "corset"), 1, "did you mean 'coreset'"),
+    ],
+)
+def test_wrong_calls(capsys, tiny_model_dir, data, arguments, code, message):
+    assert main(["theory", str(tiny_model_dir), "--data", str(data), *SCHEDULE, *arguments]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_a_schedule_that_keeps_everything(capsys, tiny_model_dir, data):
+    assert main(["theory", str(tiny_model_dir), "--data", str(data), "--keep-ratio", "1", "--last-layer", "1"]) == 1
+    assert "keeps every token of the 4 texts" in capsys.readouterr().err
+
+
+def test_an_empty_file_and_labels_that_the_model_does_not_know(capsys, tiny_model_dir, tmp_path):
+    data = tmp_path / "dev.csv"
+    data.write_text("text,label\n")
+    assert main(["theory", str(tiny_model_dir), "--data", str(data), *SCHEDULE]) == 1
+    assert "has no rows" in capsys.readouterr().err
+    data.write_text("text,label\na good film with a strong story,meh\n")
+    command = ["theory", str(tiny_model_dir), "--data", str(data), *SCHEDULE, "--label-column", "label"]
+    assert main(command) == 1
+    assert "'meh', which the model does not know" in capsys.readouterr().err
+
+
+def test_a_model_that_is_no_classifier(capsys, tiny_bert, tokenizer, data, tmp_path):
+    folder = tmp_path / "bare"
+    tiny_bert().bert.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    assert main(["theory", str(folder), "--data", str(data), *SCHEDULE]) == 1
+    assert "encoder without a trained classifier" in capsys.readouterr().err
