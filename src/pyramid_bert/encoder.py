@@ -20,12 +20,13 @@ from .errors import PyramidError
 from .reduction import Reduction
 from .schedule import Schedule, StridedSchedule
 from .select import Geometry, get_selector, pool_groups, to_radius
-from .select.coreset import CentersPerStep
+from .select.coreset import CentersPerStep, distance_to_cls
 from .select.distance import Metric
-from .trace import Trace
+from .trace import Radii, Trace
 
-# Which encoder is traced, or keeps everything, in this thread: state of a pass, not of a model that many may share.
+# Which encoder is traced, measured or keeps everything in this thread: state of a pass, not of a model that many share.
 _TRACED: ContextVar[tuple[object, Trace | None]] = ContextVar("traced", default=(None, None))
+_MEASURED: ContextVar[tuple[object, Radii | None]] = ContextVar("measured", default=(None, None))
 _KEEPING_ALL: ContextVar[object] = ContextVar("keeping_all", default=None)
 
 
@@ -125,6 +126,30 @@ class PyramidEncoder(nn.Module):
         return trace if owner is self else None
 
     @contextmanager
+    def measuring(self) -> Iterator[Radii]:
+        """Records the covering radius of each layer in the forward passes of this thread.
+
+        The core-set knows it from choosing; other selectors have to compute it, at the price of one Gram matrix a
+        layer. Pooling keeps no token that could cover others, and is refused. Holds the last pass.
+        """
+        if self.selector.select is None:
+            raise PyramidError(
+                f"the selector {self.selector.name!r} makes new vectors and keeps no token, so there is no covering "
+                "radius; use 'coreset', or another that chooses tokens"
+            )
+        radii = Radii(len(self.layer))
+        before = _MEASURED.set((self, radii))
+        try:
+            yield radii
+        finally:
+            _MEASURED.reset(before)
+
+    @property
+    def _radii(self) -> Radii | None:
+        owner, radii = _MEASURED.get()
+        return radii if owner is self else None
+
+    @contextmanager
     def keeping_all(self) -> Iterator[None]:
         """Drops nothing inside of the block, in this thread: the dense model, with the same weights."""
         before = _KEEPING_ALL.set(self)
@@ -144,6 +169,8 @@ class PyramidEncoder(nn.Module):
         if self._trace is not None:
             self._trace.start(mask, hidden)
         tokens = self._start(hidden, mask)
+        if self._radii is not None:
+            self._radii.start(tokens.counts)
         plan = self._plan(tokens.counts)
         seed = self._seed()
         if self.placement == "input" and list(plan[0]) != tokens.counts:
@@ -217,6 +244,8 @@ class PyramidEncoder(nn.Module):
         reduction, radius = self._decide(tokens, keep, received, seed)
         if self._trace is not None:
             self._trace.record(number, reduction, radius, slots)
+        if self._radii is not None:
+            self._radii.record(number, radius, self._alone(tokens), keep)
         if self.weighted:
             tokens.size = reduction.sizes(_sizes(tokens), slots)
         tokens.hidden = reduction.apply(tokens.hidden)
@@ -231,16 +260,15 @@ class PyramidEncoder(nn.Module):
         received: Tensor | None,
         seed: int,
     ) -> tuple[Reduction, Tensor]:
-        """The reduction, and the covering radius (B,) if it is being traced (zeros otherwise)."""
+        """The reduction, and the covering radius (B,) if it is traced or measured (zeros otherwise)."""
         hidden, mask = tokens.hidden.detach(), tokens.mask
         rows, n, _ = hidden.shape
-        radius = hidden.new_zeros(rows)
         if self.selector.select is None:
             assert isinstance(self.schedule, StridedSchedule)
             group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
             ones = torch.ones_like(group, dtype=_sizes(tokens).dtype)
-            return Reduction.from_group(group, max(keep), ones), radius
-        grouped = self.weighted or self._trace is not None
+            return Reduction.from_group(group, max(keep), ones), hidden.new_zeros(rows)
+        grouped = self.weighted or self._trace is not None or self._radii is not None
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
         if grouped or ("geometry" in self.selector.knobs and not one_round):
@@ -249,16 +277,29 @@ class PyramidEncoder(nn.Module):
         wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
         # A generator for each layer: which layers reduce depends on the other rows, what they draw must not.
         generator = torch.Generator().manual_seed(seed)
-        ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
+        radius = None
+        if self._radii is not None and self.selector.cover is not None:
+            ranked, radius = self.selector.cover(hidden, mask, keep, generator=generator, **wanted)
+        else:
+            ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
         reduction = Reduction.from_index(ranked, keep, mask)
         merging = self.reduce == "merge"
-        if self._trace is not None or (self.weighted and not merging):
+        unknown = self._radii is not None and radius is None
+        if self._trace is not None or (self.weighted and not merging) or unknown:
             reduction, squared = reduction.with_groups(knobs["geometry"], mask)
             radius = to_radius(squared.amax(dim=1), self.metric)
         if merging:
             reduction, _ = reduction.with_groups(knobs["geometry"], mask, skip_cls=True)
             reduction = reduction.merged(_sizes(tokens))
-        return reduction, radius
+        return reduction, hidden.new_zeros(rows) if radius is None else radius
+
+    @torch.no_grad()
+    def _alone(self, tokens: Tokens) -> Tensor:
+        """The covering radius (B,) that CLS alone would leave."""
+        squared = distance_to_cls(tokens.hidden.detach(), self.metric)
+        if tokens.mask is not None:
+            squared = squared.masked_fill(~tokens.mask, 0)
+        return to_radius(squared.amax(dim=1), self.metric)
 
 
 def _sizes(tokens: Tokens) -> Tensor:
