@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from .cost import Placement
 from .errors import PyramidError
 from .reduction import Reduction
-from .schedule import Schedule, StridedSchedule
-from .select import Geometry, get_selector, pool_groups, to_radius
+from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
+from .select import Geometry, get_selector, pool_groups, shortest_cover, to_radius
 from .select.coreset import CentersPerStep, distance_to_cls
 from .select.distance import Metric
 from .trace import Radii, Trace
@@ -171,7 +171,7 @@ class PyramidEncoder(nn.Module):
         tokens = self._start(hidden, mask)
         if self._radii is not None:
             self._radii.start(tokens.counts)
-        plan = self._plan(tokens.counts)
+        full, plan = tokens.counts, self._plan(tokens.counts)
         seed = self._seed()
         if self.placement == "input" and list(plan[0]) != tokens.counts:
             self.shrink(tokens, 0, plan[0], None, seed)
@@ -179,7 +179,9 @@ class PyramidEncoder(nn.Module):
         for number, (layer, keep) in enumerate(zip(self.layer, plan, strict=True), start=1):
             before = tokens.hidden
             only_cls = number == last and self.cls_only and not all_tokens and self._trace is None
-            shrinks = self.placement != "input" and not only_cls and list(keep) != tokens.counts
+            options = self._options(number, full, tokens.counts)
+            narrower = list(keep) != tokens.counts if options is None else _any_shorter(options, tokens.counts)
+            shrinks = self.placement != "input" and not only_cls and narrower
             tokens.hidden, received = self.backbone.attend(
                 layer,
                 tokens.hidden,
@@ -189,10 +191,10 @@ class PyramidEncoder(nn.Module):
                 want_received=shrinks and self.selector.needs_attention,
             )
             if shrinks and self.placement == "middle":
-                self.shrink(tokens, number, keep, received, seed + number)
+                self.shrink(tokens, number, keep, received, seed + number, options)
             tokens.hidden = self.backbone.feed_forward(layer, tokens.hidden)
             if shrinks and self.placement == "end":
-                self.shrink(tokens, number, keep, received, seed + number)
+                self.shrink(tokens, number, keep, received, seed + number, options)
             tokens.hidden = self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
 
@@ -219,11 +221,18 @@ class PyramidEncoder(nn.Module):
         return Tokens(hidden, counts, mask, size=None)
 
     def _plan(self, counts: list[int]) -> list[tuple[int, ...]]:
-        """The tokens to keep, by layer and row: one look at the true lengths serves all layers."""
+        """The tokens to keep at most, by layer and row: one look at the true lengths serves all layers."""
         layers = len(self.layer)
-        if _KEEPING_ALL.get() is self:
+        if _KEEPING_ALL.get() is self or self.schedule.is_adaptive:
             return [tuple(counts)] * layers
         return list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
+
+    def _options(self, number: int, full: list[int], counts: list[int]) -> list[tuple[int, ...]] | None:
+        """The numbers of tokens among which an adaptive schedule chooses for each row; None when it does not."""
+        if not self.schedule.is_adaptive or _KEEPING_ALL.get() is self:
+            return None
+        found = (self.schedule.options(n, number) or () for n in full)
+        return [tuple(min(option, count) for option in row) for row, count in zip(found, counts, strict=True)]
 
     def _seed(self) -> int:
         """The seed of this pass: drawn from torch's own state in training, fixed in evaluation."""
@@ -238,10 +247,13 @@ class PyramidEncoder(nn.Module):
         keep: Sequence[int],
         received: Tensor | None,
         seed: int,
+        options: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Shrinks `tokens` in place to `keep[b]` tokens in row b."""
+        """Shrinks `tokens` in place to `keep[b]` tokens in row b, or to one of its options by their covering radius."""
+        reduction, radius, keep = self._decide(tokens, keep, received, seed, options)
+        if list(keep) == tokens.counts:
+            return
         slots = max(keep)
-        reduction, radius = self._decide(tokens, keep, received, seed)
         if self._trace is not None:
             self._trace.record(number, reduction, radius, slots)
         if self._radii is not None:
@@ -259,16 +271,19 @@ class PyramidEncoder(nn.Module):
         keep: Sequence[int],
         received: Tensor | None,
         seed: int,
-    ) -> tuple[Reduction, Tensor]:
-        """The reduction, and the covering radius (B,) if it is traced or measured (zeros otherwise)."""
+        options: Sequence[Sequence[int]] | None,
+    ) -> tuple[Reduction, Tensor, Sequence[int]]:
+        """The reduction, the covering radius (B,) if somebody asks for it (zeros otherwise), and the tokens kept."""
         hidden, mask = tokens.hidden.detach(), tokens.mask
         rows, n, _ = hidden.shape
         if self.selector.select is None:
             assert isinstance(self.schedule, StridedSchedule)
             group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
             ones = torch.ones_like(group, dtype=_sizes(tokens).dtype)
-            return Reduction.from_group(group, max(keep), ones), hidden.new_zeros(rows)
-        grouped = self.weighted or self._trace is not None or self._radii is not None
+            return Reduction.from_group(group, max(keep), ones), hidden.new_zeros(rows), keep
+        grouped = self.weighted or self._trace is not None or self._radii is not None or options is not None
+        if options is not None:
+            keep = tokens.counts  # rank them all
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
         if grouped or ("geometry" in self.selector.knobs and not one_round):
@@ -278,10 +293,14 @@ class PyramidEncoder(nn.Module):
         # A generator for each layer: which layers reduce depends on the other rows, what they draw must not.
         generator = torch.Generator().manual_seed(seed)
         radius = None
-        if self._radii is not None and self.selector.cover is not None:
+        if options is None and self._radii is not None and self.selector.cover is not None:
             ranked, radius = self.selector.cover(hidden, mask, keep, generator=generator, **wanted)
         else:
             ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
+        if options is not None:
+            limit = self._limit(tokens)
+            keep, radius = shortest_cover(knobs["geometry"], ranked, mask, options, limit, metric=self.metric)
+            ranked = ranked[:, : max(keep)]
         reduction = Reduction.from_index(ranked, keep, mask)
         merging = self.reduce == "merge"
         unknown = self._radii is not None and radius is None
@@ -291,7 +310,13 @@ class PyramidEncoder(nn.Module):
         if merging:
             reduction, _ = reduction.with_groups(knobs["geometry"], mask, skip_cls=True)
             reduction = reduction.merged(_sizes(tokens))
-        return reduction, hidden.new_zeros(rows) if radius is None else radius
+        return reduction, hidden.new_zeros(rows) if radius is None else radius, keep
+
+    def _limit(self, tokens: Tokens) -> Tensor:
+        """The largest covering radius (B,) that an adaptive schedule allows here."""
+        assert isinstance(self.schedule, AdaptiveSchedule)
+        alone = self._alone(tokens)
+        return self.schedule.radius * (alone if self.schedule.relative else torch.ones_like(alone))
 
     @torch.no_grad()
     def _alone(self, tokens: Tokens) -> Tensor:
@@ -300,6 +325,10 @@ class PyramidEncoder(nn.Module):
         if tokens.mask is not None:
             squared = squared.masked_fill(~tokens.mask, 0)
         return to_radius(squared.amax(dim=1), self.metric)
+
+
+def _any_shorter(options: Sequence[Sequence[int]], counts: Sequence[int]) -> bool:
+    return any(row[0] < count for row, count in zip(options, counts, strict=True))
 
 
 def _sizes(tokens: Tokens) -> Tensor:

@@ -59,7 +59,9 @@ def test_the_core_set_s_radius_takes_no_second_pass(tiny_bert, tiny_batch, monke
     calls = []
     for owner, name in ((Geometry, "of"), (reduction, "nearest_kept")):
         original = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *a, _run=original, _name=name, **k: calls.append(_name) or _run(*a, **k))
+        monkeypatch.setattr(
+            owner, name, lambda *a, _run=original, _name=name, **k: calls.append(_name) or _run(*a, **k)
+        )
     model, batch = pyramidize(tiny_bert(), SCHEDULE, **settings), tiny_batch(LENGTHS)
     with torch.no_grad():
         model(**batch)
