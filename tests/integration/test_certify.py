@@ -59,6 +59,24 @@ def test_a_share_out_of_range_is_a_usage_error(capsys, model, share):
     assert "must be a share in 0-1" in err
 
 
+def test_an_adaptive_schedule_by_the_command_line(capsys, learner_dir, sentiment_files, tmp_path):
+    out = tmp_path / "adaptive"
+    words = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", out, "--epochs", "0.1")
+    assert call(capsys, *words, "--adaptive-radius", "0.8", "--adaptive-steps", "4", "--min-tokens", "3")[0] == 0
+    loaded = PyramidClassifier.load(out)
+    assert loaded.settings.schedule == Schedule.adaptive(0.8, steps=4, min_tokens=3)
+    assert call(capsys, "certify", out, "--data", sentiment_files / "dev.csv")[0] == 0
+
+    for wrong, message in (
+        (("--adaptive-radius", "0"), "radius must be in (0, 1]"),
+        (("--adaptive-radius", "0.8", "--keep-ratio", "0.5"), "'keep-ratio'"),
+        (("--schedule", "adaptive"), "'adaptive-radius'"),
+        (("--adaptive-radius", "0.8"), "no lengths before a text is run"),
+    ):
+        code, _, err = call(capsys, "schedule", *wrong)
+        assert (code, message in err) == (2, True), err
+
+
 def test_too_few_rows(capsys, model, tmp_path):
     few = tmp_path / "few.csv"
     few.write_text("text\n" + "a fine film\n" * 49)
