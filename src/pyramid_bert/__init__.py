@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .certificate import Certificate
     from .classifier import PyramidClassifier
     from .config import PyramidConfig
     from .cost import Cost, space_reduction
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # Name -> module, loaded on first use.
 _HOMES = {
+    "Certificate": "certificate",
     "Cost": "cost",
     "PAPER_TABLE": "schedule",
     "PyramidClassifier": "classifier",
@@ -44,6 +46,7 @@ _HOMES = {
 
 __all__ = [
     "PAPER_TABLE",
+    "Certificate",
     "Cost",
     "PyramidClassifier",
     "PyramidConfig",

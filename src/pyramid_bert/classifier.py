@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .certificate import FILE as CERTIFICATE
+from .certificate import Certificate
 from .config import PyramidConfig
 from .data import Encoded, Text, collate, encode
 from .distillation import check_teacher
 from .errors import CheckpointError, DataError, PyramidError
 from .explanation import Explanation
+from .fallback import Answers, answers
 from .files import check_replaceable, replacing_folder, write_text
 from .hub import is_pyramid, pyramid_settings, pyramidize, restore
 from .inference import outputs_of
@@ -30,7 +33,10 @@ from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text,
 
 _RECORD = "classifier.json"
 # What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
-WRITTEN = ("config.json", _RECORD, "model*.safetensors*", "*token*.json", "vocab.txt", "checkpoints", LOG, ".*")
+WRITTEN = (
+    *("config.json", _RECORD, "model*.safetensors*", "*token*.json", "vocab.txt", "checkpoints", LOG, CERTIFICATE),
+    ".*",
+)
 
 
 class PyramidClassifier:
@@ -47,6 +53,7 @@ class PyramidClassifier:
         labels: What the model predicts; None until it is known.
         max_length: Texts are cut to so many tokens; None refuses texts that are too long for the model.
         history: The log of the last `fit`: losses, learning rates and metrics by step.
+        certificate: How likely its answers differ from the dense model's; None until one is fitted.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class PyramidClassifier:
         self.labels = labels
         self.max_length = max_length
         self.history: list[dict[str, Any]] = []
+        self.certificate: Certificate | None = None
 
     @classmethod
     def from_pretrained(
@@ -138,6 +146,7 @@ class PyramidClassifier:
         measured = None if dev is None else self._dev(*dev, known, settings)
         if new_head:
             self._new_head(known, settings.seed)
+        self.certificate = None  # it spoke of the weights that there were
         self.history = finetune(
             self.model,
             self.tokenizer,
@@ -170,29 +179,59 @@ class PyramidClassifier:
 
         return Dev(data, measure, metric)
 
-    def predict(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
-        """The predicted label of each text: (n,), or numbers for a regressor."""
-        logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
-        return self.known_labels().decode(logits)
+    @overload
+    def predict(self, texts: Sequence[Text], *, return_radius: Literal[False] = ..., **how: Any) -> NDArray[Any]: ...
+    @overload
+    def predict(
+        self, texts: Sequence[Text], *, return_radius: Literal[True], **how: Any
+    ) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    def predict(self, texts: Sequence[Text], *, return_radius: bool = False, **how: Any) -> Any:
+        """The predicted label of each text: (n,), or numbers for a regressor.
 
-    def predict_proba(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
-        """The probability of each class for each text: (n, classes), columns in the order of `classes_`."""
+        Args:
+            texts: Texts, or pairs of texts.
+            return_radius: Also return the covering radius (n, layers) of each layer, 0 where it drops nothing. The
+                core-set knows it anyway; other selectors compute it for this.
+            **how: `batch_size`, `progress`, and `fallback`, a share of the texts to run again; see `answers`.
+        """
+        found = self.answers(texts, radius=return_radius, **how)
+        labels = self.known_labels().decode(found.logits)
+        return (labels, found.radius) if return_radius else labels
+
+    @overload
+    def predict_proba(
+        self, texts: Sequence[Text], *, return_radius: Literal[False] = ..., **how: Any
+    ) -> NDArray[Any]: ...
+    @overload
+    def predict_proba(
+        self, texts: Sequence[Text], *, return_radius: Literal[True], **how: Any
+    ) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    def predict_proba(self, texts: Sequence[Text], *, return_radius: bool = False, **how: Any) -> Any:
+        """The probability of each class for each text: (n, classes), columns in the order of `classes_`.
+
+        Takes what `predict` takes.
+        """
         if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
-        logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
-        return torch.from_numpy(logits).softmax(dim=1).numpy()
+        found = self.answers(texts, radius=return_radius, **how)
+        chances = torch.from_numpy(found.logits).softmax(dim=1).numpy()
+        return (chances, found.radius) if return_radius else chances
 
-    def predict_logits(self, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
+    def predict_logits(self, texts: Sequence[Text], **how: Any) -> NDArray[Any]:
         """The raw outputs of the model: (n, classes). Texts run sorted by length and come back in their own order."""
-        self.known_labels()
-        outputs = outputs_of(
-            self.model,
-            self.encode(texts),
-            self.tokenizer.pad_token_id,
-            batch_size=batch_size,
-            title="predicting" if progress else None,
-        )
-        return outputs.logits.numpy()
+        return self.answers(texts, **how).logits
+
+    def answers(self, texts: Sequence[Text], **how: Any) -> Answers:
+        """The raw outputs and what else is known of them: covering radii, which texts were run again, and why.
+
+        Args:
+            texts: Texts, or pairs of texts.
+            **how: `batch_size` and `progress`; `radius=True` for the covering radii; `fallback`, the share of the
+                texts that is run again with all tokens, the most doubtful first; `score`, what doubt is:
+                "confidence" (the default), the covering "radius", or "both"; `streaming=True` to run again what
+                reaches the threshold of the `certificate` for that share, whatever else is in the list.
+        """
+        return answers(self, texts, **how)
 
     def evaluate(
         self, texts: Sequence[Text], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
@@ -241,6 +280,8 @@ class PyramidClassifier:
             write_text(scratch / _RECORD, json.dumps(record, ensure_ascii=False, indent=1))
             if self.history:
                 write_text(scratch / LOG, log_text(self.history))
+            if self.certificate is not None:
+                self.certificate.save(scratch)
 
     @classmethod
     def load(cls, folder: str | Path, *, attn_implementation: str | None = None) -> PyramidClassifier:
@@ -253,7 +294,9 @@ class PyramidClassifier:
                 f"{folder} holds an encoder without a trained classifier; use from_pretrained and fit"
             )
         max_length = (_read_record(folder) or {}).get("max_length")
-        return cls(model, tokenizer, labels=_saved_labels(folder, model), max_length=max_length)
+        loaded = cls(model, tokenizer, labels=_saved_labels(folder, model), max_length=max_length)
+        loaded.certificate = Certificate.load(folder)
+        return loaded
 
     @property
     def settings(self) -> PyramidConfig | None:

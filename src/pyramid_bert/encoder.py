@@ -18,14 +18,15 @@ from torch import Tensor, nn
 from .cost import Placement
 from .errors import PyramidError
 from .reduction import Reduction
-from .schedule import Schedule, StridedSchedule
-from .select import Geometry, get_selector, pool_groups, to_radius
-from .select.coreset import CentersPerStep
+from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
+from .select import Geometry, get_selector, pool_groups, shortest_cover, to_radius
+from .select.coreset import CentersPerStep, distance_to_cls
 from .select.distance import Metric
-from .trace import Trace
+from .trace import Radii, Trace
 
-# Which encoder is traced, or keeps everything, in this thread: state of a pass, not of a model that many may share.
+# Which encoder is traced, measured or keeps everything in this thread: state of a pass, not of a model that many share.
 _TRACED: ContextVar[tuple[object, Trace | None]] = ContextVar("traced", default=(None, None))
+_MEASURED: ContextVar[tuple[object, Radii | None]] = ContextVar("measured", default=(None, None))
 _KEEPING_ALL: ContextVar[object] = ContextVar("keeping_all", default=None)
 
 
@@ -126,6 +127,30 @@ class PyramidEncoder(nn.Module):
         return trace if owner is self else None
 
     @contextmanager
+    def measuring(self) -> Iterator[Radii]:
+        """Records the covering radius of each layer in the forward passes of this thread.
+
+        The core-set knows it from choosing; other selectors have to compute it, at the price of one Gram matrix a
+        layer. Pooling keeps no token that could cover others, and is refused. Holds the last pass.
+        """
+        if self.selector.select is None:
+            raise PyramidError(
+                f"the selector {self.selector.name!r} makes new vectors and keeps no token, so there is no covering "
+                "radius; use 'coreset', or another that chooses tokens"
+            )
+        radii = Radii(len(self.layer))
+        before = _MEASURED.set((self, radii))
+        try:
+            yield radii
+        finally:
+            _MEASURED.reset(before)
+
+    @property
+    def _radii(self) -> Radii | None:
+        owner, radii = _MEASURED.get()
+        return radii if owner is self else None
+
+    @contextmanager
     def keeping_all(self) -> Iterator[None]:
         """Drops nothing inside of the block, in this thread: the dense model, with the same weights."""
         before = _KEEPING_ALL.set(self)
@@ -145,7 +170,9 @@ class PyramidEncoder(nn.Module):
         if self._trace is not None:
             self._trace.start(mask, hidden)
         tokens = self._start(hidden, mask)
-        plan = self._plan(tokens.counts)
+        if self._radii is not None:
+            self._radii.start(tokens.counts)
+        full, plan = tokens.counts, self._plan(tokens.counts)
         seed = self._seed()
         if self.placement == "input" and list(plan[0]) != tokens.counts:
             self.shrink(tokens, 0, plan[0], None, seed)
@@ -153,7 +180,9 @@ class PyramidEncoder(nn.Module):
         for number, (layer, keep) in enumerate(zip(self.layer, plan, strict=True), start=1):
             before = tokens.hidden
             only_cls = number == last and self.cls_only and not all_tokens and self._trace is None
-            shrinks = self.placement != "input" and not only_cls and list(keep) != tokens.counts
+            options = self._options(number, full, tokens.counts)
+            narrower = list(keep) != tokens.counts if options is None else _any_shorter(options, tokens.counts)
+            shrinks = self.placement != "input" and not only_cls and narrower
             tokens.hidden, received = self.backbone.attend(
                 layer,
                 tokens.hidden,
@@ -163,10 +192,10 @@ class PyramidEncoder(nn.Module):
                 want_received=shrinks and self.selector.needs_attention,
             )
             if shrinks and self.placement == "middle":
-                self.shrink(tokens, number, keep, received, seed + number)
+                self.shrink(tokens, number, keep, received, seed + number, options)
             tokens.hidden = self.backbone.feed_forward(layer, tokens.hidden)
             if shrinks and self.placement == "end":
-                self.shrink(tokens, number, keep, received, seed + number)
+                self.shrink(tokens, number, keep, received, seed + number, options)
             tokens.hidden = self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
 
@@ -194,11 +223,18 @@ class PyramidEncoder(nn.Module):
         return Tokens(hidden, counts, mask, size=None, copies=copies)
 
     def _plan(self, counts: list[int]) -> list[tuple[int, ...]]:
-        """The tokens to keep, by layer and row: one look at the true lengths serves all layers."""
+        """The tokens to keep at most, by layer and row: one look at the true lengths serves all layers."""
         layers = len(self.layer)
-        if _KEEPING_ALL.get() is self:
+        if _KEEPING_ALL.get() is self or self.schedule.is_adaptive:
             return [tuple(counts)] * layers
         return list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
+
+    def _options(self, number: int, full: list[int], counts: list[int]) -> list[tuple[int, ...]] | None:
+        """The numbers of tokens among which an adaptive schedule chooses for each row; None when it does not."""
+        if not self.schedule.is_adaptive or _KEEPING_ALL.get() is self:
+            return None
+        found = (self.schedule.options(n, number) or () for n in full)
+        return [tuple(min(option, count) for option in row) for row, count in zip(found, counts, strict=True)]
 
     def _seed(self) -> int:
         """The seed of this pass: drawn from torch's own state in training, fixed in evaluation."""
@@ -213,15 +249,19 @@ class PyramidEncoder(nn.Module):
         keep: Sequence[int],
         received: Tensor | None,
         seed: int,
+        options: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Shrinks `tokens` in place to `keep[b]` tokens in row b; with "replace", to so many different ones."""
+        """Shrinks `tokens` in place to `keep[b]` tokens in row b, or to one of its options by their covering radius.
+
+        With "replace", to so many different ones.
+        """
         if tokens.copies is not None:
-            self._replace(tokens, tokens.copies, number, keep, received, seed)
+            self._replace(tokens, tokens.copies, number, keep, received, seed, options)
+            return
+        reduction, keep = self._decide(tokens, number, keep, received, seed, options)
+        if list(keep) == tokens.counts:
             return
         slots = max(keep)
-        reduction, radius = self._decide(tokens, keep, received, seed)
-        if self._trace is not None:
-            self._trace.record(number, reduction, radius, slots)
         if self.weighted:
             tokens.size = reduction.sizes(_sizes(tokens), slots)
         tokens.hidden = reduction.apply(tokens.hidden)
@@ -236,6 +276,7 @@ class PyramidEncoder(nn.Module):
         keep: Sequence[int],
         received: Tensor | None,
         seed: int,
+        options: Sequence[Sequence[int]] | None,
     ) -> None:
         """As `shrink`, but of N tokens N are left: chooses among those that are no copies, and copies over the rest.
 
@@ -246,9 +287,10 @@ class PyramidEncoder(nn.Module):
         mask = None if min(tokens.counts) == different else copies.mask
         if received is not None:  # an original receives what its copies do
             received = copies.sizes(received, different)
-        reduction, radius = self._decide(Tokens(hidden, tokens.counts, mask, size=None), keep, received, seed)
-        if self._trace is not None:
-            self._trace.record(number, reduction, radius, max(keep))
+        originals = Tokens(hidden, tokens.counts, mask, size=None)
+        reduction, keep = self._decide(originals, number, keep, received, seed, options)
+        if list(keep) == tokens.counts:
+            return
         tokens.copies = copies.then(reduction)
         tokens.hidden = tokens.copies.replaced(tokens.hidden)
         tokens.counts = list(keep)
@@ -257,38 +299,79 @@ class PyramidEncoder(nn.Module):
     def _decide(
         self,
         tokens: Tokens,
+        number: int,
         keep: Sequence[int],
         received: Tensor | None,
         seed: int,
-    ) -> tuple[Reduction, Tensor]:
-        """The reduction, and the covering radius (B,) if it is being traced (zeros otherwise)."""
+        options: Sequence[Sequence[int]] | None,
+    ) -> tuple[Reduction, Sequence[int]]:
+        """The reduction at layer `number`, and the tokens kept by row. Tells whoever records it."""
         hidden, mask = tokens.hidden.detach(), tokens.mask
         rows, n, _ = hidden.shape
-        radius = hidden.new_zeros(rows)
         if self.selector.select is None:
             assert isinstance(self.schedule, StridedSchedule)
             group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
             ones = torch.ones_like(group, dtype=_sizes(tokens).dtype)
-            return Reduction.from_group(group, max(keep), ones), radius
+            reduction = Reduction.from_group(group, max(keep), ones)
+            self._record(tokens, number, reduction, hidden.new_zeros(rows), keep)
+            return reduction, keep
         merging = self.reduce == "merge"
         to_nearest = self._trace is not None or (self.weighted and not merging) or self.reduce == "replace"
+        measured = self._radii is not None or options is not None
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
-        if to_nearest or merging or ("geometry" in self.selector.knobs and not one_round):
+        if to_nearest or merging or measured or ("geometry" in self.selector.knobs and not one_round):
             knobs["geometry"] = Geometry.of(hidden, self.metric)
         knobs["received"] = received
         wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
         # A generator for each layer: which layers reduce depends on the other rows, what they draw must not.
-        generator = torch.Generator().manual_seed(seed)
-        ranked = self.selector.select(hidden, mask, keep, generator=generator, **wanted)
+        wanted["generator"] = torch.Generator().manual_seed(seed)
+        radius = None
+        if options is not None:
+            ranked = self.selector.select(hidden, mask, tokens.counts, **wanted)
+            limit = self._limit(tokens)
+            keep, radius = shortest_cover(knobs["geometry"], ranked, mask, options, limit, metric=self.metric)
+            ranked = ranked[:, : max(keep)]
+        elif measured and self.selector.cover is not None:
+            ranked, radius = self.selector.cover(hidden, mask, keep, **wanted)
+        else:
+            ranked = self.selector.select(hidden, mask, keep, **wanted)
         reduction = Reduction.from_index(ranked, keep, mask)
-        if to_nearest:
+        if to_nearest or (measured and radius is None):
             reduction, squared = reduction.with_groups(knobs["geometry"], mask)
             radius = to_radius(squared.amax(dim=1), self.metric)
         if merging:
             reduction, _ = reduction.with_groups(knobs["geometry"], mask, skip_cls=True)
             reduction = reduction.merged(_sizes(tokens))
-        return reduction, radius
+        self._record(tokens, number, reduction, hidden.new_zeros(rows) if radius is None else radius, keep)
+        return reduction, keep
+
+    def _record(self, tokens: Tokens, number: int, reduction: Reduction, radius: Tensor, keep: Sequence[int]) -> None:
+        """Tells the trace and the recorder of radii, if there are any, unless everything was kept."""
+        if list(keep) == tokens.counts:
+            return
+        if self._trace is not None:
+            self._trace.record(number, reduction, radius, max(keep))
+        if self._radii is not None:
+            self._radii.record(number, radius, self._alone(tokens), keep)
+
+    def _limit(self, tokens: Tokens) -> Tensor:
+        """The largest covering radius (B,) that an adaptive schedule allows here."""
+        assert isinstance(self.schedule, AdaptiveSchedule)
+        alone = self._alone(tokens)
+        return self.schedule.radius * (alone if self.schedule.relative else torch.ones_like(alone))
+
+    @torch.no_grad()
+    def _alone(self, tokens: Tokens) -> Tensor:
+        """The covering radius (B,) that CLS alone would leave."""
+        squared = distance_to_cls(tokens.hidden.detach(), self.metric)
+        if tokens.mask is not None:
+            squared = squared.masked_fill(~tokens.mask, 0)
+        return to_radius(squared.amax(dim=1), self.metric)
+
+
+def _any_shorter(options: Sequence[Sequence[int]], counts: Sequence[int]) -> bool:
+    return any(row[0] < count for row, count in zip(options, counts, strict=True))
 
 
 def _sizes(tokens: Tokens) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from .adapters import base_model
+from .adapters import base_model, pyramid_encoder
 from .data import Encoded, collate, sorted_batches
+from .errors import PyramidError
 from .processes import added_up, place
+from .trace import Covers, Radii
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,12 @@ class Outputs:
     Attributes:
         logits: (n, classes).
         cls: The last layer's vector of the first token (n, D); None when it was not asked for.
+        covers: What each layer kept and how well that covers the others, each (n, layers); None likewise.
     """
 
     logits: Tensor
     cls: Tensor | None = None
+    covers: Covers | None = None
 
 
 def outputs_of(
@@ -37,6 +41,7 @@ def outputs_of(
     *,
     batch_size: int,
     cls: bool = False,
+    covers: bool = False,
     title: str | None = None,
     share: bool = False,
 ) -> Outputs:
@@ -48,6 +53,7 @@ def outputs_of(
         pad_id: The id that fills up a batch.
         batch_size: Texts at a time.
         cls: Keep the CLS vectors as well.
+        covers: Keep the covering radius of each layer of a pyramid as well. Not together with `share`.
         title: What the progress bar on stderr says; None shows none.
         share: Where several processes train together, each runs a part of the batches, and all get all outputs. Every
             process has to make the call.
@@ -56,19 +62,38 @@ def outputs_of(
     vectors = torch.zeros(len(items), model.config.hidden_size) if cls else None
     number, count = place() if share else (0, 1)
     batches = sorted_batches([len(item) for item in items], batch_size)[number::count]
-    with cls_vectors(model) as seen:
+    found: list[Covers] = []
+    with cls_vectors(model) as seen, _measured(model, covers) as radii:
         for rows in _shown(batches, title):
             batch = collate([items[i] for i in rows], pad_id)
             with torch.inference_mode():
                 given = model(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
             logits[rows] = given.float().cpu()
+            if radii is not None:
+                found.append(radii.covers)
             vector = seen.pop()
             if vectors is not None:
                 vectors[rows] = vector.float().cpu()
     if share:
         logits = added_up(logits, model.device)
         vectors = None if vectors is None else added_up(vectors, model.device)
-    return Outputs(logits, vectors)
+    return Outputs(logits, vectors, _in_order(found, batches) if covers else None)
+
+
+def _measured(model: Any, covers: bool) -> AbstractContextManager[Radii | None]:
+    if not covers:
+        return nullcontext()
+    encoder = pyramid_encoder(model)
+    if encoder is None:
+        raise PyramidError("a dense model drops no token, so it has no covering radius; pyramidize it first")
+    return encoder.measuring()
+
+
+def _in_order(found: Sequence[Covers], batches: Sequence[Sequence[int]]) -> Covers:
+    """The covers of the batches as one, rows in the order of the texts."""
+    order = torch.tensor([row for rows in batches for row in rows]).argsort()
+    parts = ([getattr(covers, name) for covers in found] for name in ("radius", "alone", "kept"))
+    return Covers(*(torch.cat(part)[order] for part in parts))
 
 
 @contextmanager

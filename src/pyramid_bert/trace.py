@@ -1,7 +1,8 @@
-"""The record of a run: which token survived to which layer, and where the dropped ones went."""
+"""The record of a run: which token survived to which layer, where the dropped ones went, and how far away that is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +28,55 @@ class LayerTrace:
     kept: Tensor
     home: Tensor
     radius: Tensor
+
+
+@dataclass(frozen=True)
+class Covers:
+    """How well the kept tokens of each row cover the dropped ones, by layer.
+
+    Attributes:
+        radius: (B, L) the covering radius; 0 where a layer drops nothing. A selection at the input stands at layer 1.
+        alone: (B, L) the radius that CLS alone would leave there: what `radius` is to be compared with. 0 likewise.
+        kept: (B, L) the tokens that each layer keeps.
+    """
+
+    radius: Tensor
+    alone: Tensor
+    kept: Tensor
+
+    @property
+    def relative(self) -> Tensor:
+        """(B, L) the radius as a share of what CLS alone would leave, in 0-1."""
+        return self.radius / self.alone.clamp(min=1e-12)
+
+
+@dataclass
+class Radii:
+    """The covers of one forward pass, filled while it runs; much lighter than a `Trace`."""
+
+    layers: int
+    _counts: list[int] = field(default_factory=list)
+    _found: dict[int, tuple[Tensor, Tensor, list[int]]] = field(default_factory=dict)
+
+    def start(self, counts: Sequence[int]) -> None:
+        """Forgets what was recorded; row b has `counts[b]` tokens."""
+        self._counts = list(counts)
+        self._found.clear()
+
+    def record(self, layer: int, radius: Tensor, alone: Tensor, keep: Sequence[int]) -> None:
+        """Adds what a layer did (0: the input): its radius (B,), that of CLS alone, and the tokens kept."""
+        self._found[max(layer, 1)] = radius, alone, list(keep)
+
+    @property
+    def covers(self) -> Covers:
+        """What the last pass recorded, in float32 on the CPU."""
+        rows = len(self._counts)
+        radius, alone = torch.zeros(2, rows, self.layers)
+        kept = torch.tensor(self._counts)[:, None].repeat(1, self.layers)
+        for layer, (radius_here, alone_here, keep) in sorted(self._found.items()):
+            radius[:, layer - 1], alone[:, layer - 1] = radius_here.float().cpu(), alone_here.float().cpu()
+            kept[:, layer - 1 :] = torch.tensor(keep)[:, None]
+        return Covers(radius, alone, kept)
 
 
 @dataclass

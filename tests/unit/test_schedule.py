@@ -319,7 +319,7 @@ def test_an_input_has_at_least_one_token(n):
 def test_from_dict_with_an_unknown_kind():
     with raises_saying(
         "unknown schedule kind 'exponental'; did you mean 'exponential'? "
-        "Known: constant, custom, exponential, input_only, random, strided",
+        "Known: adaptive, constant, custom, exponential, input_only, random, strided",
         UnknownNameError,
     ):
         Schedule.from_dict({"kind": "exponental", "keep_ratio": 0.5})

@@ -1,5 +1,6 @@
 """The speed ledger: what a pyramid saves, over three honest baselines, in one interleaved run."""
 
+from .adaptive import AdaptiveSolution, ideal_speedup, kept_lengths, solve_adaptive
 from .budget import Solution, Solver, calibration_runs, solve_speedup
 from .calibration import Calibration, calibrate
 from .ledger import Entry, Ledger, measure
@@ -11,6 +12,7 @@ from .training import TrainingLedger, measure_training
 from .workload import Workload, forward_all
 
 __all__ = [
+    "AdaptiveSolution",
     "Calibration",
     "Entry",
     "Ledger",
@@ -24,9 +26,12 @@ __all__ = [
     "calibration_runs",
     "describe_machine",
     "forward_all",
+    "ideal_speedup",
+    "kept_lengths",
     "measure",
     "measure_roofline",
     "measure_training",
     "model_pair",
+    "solve_adaptive",
     "solve_speedup",
 ]

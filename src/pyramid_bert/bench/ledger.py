@@ -15,8 +15,8 @@ from ..cost import Cost
 from ..errors import PyramidError
 from ..hub import pyramid_settings
 from ..optimize import optimization_of
-from ..schedule import Schedule
 from ..timing import Timing, time_interleaved
+from .adaptive import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
@@ -130,9 +130,10 @@ def measure(
     runs = {name: _forward(model, workload.tensors(rows, width)) for name, (model, rows, width) in plans.items()}
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
     roofline = measure_roofline(pyramid)
+    kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
     work = {}
     for name, (model, rows, width) in plans.items():
-        shapes = _shapes(workload, rows, width, settings.schedule if model is pyramid else None, len(encoder.layer))
+        shapes = _shapes(workload, rows, width, kept if model is pyramid else None, len(encoder.layer))
         work[name] = _work(shapes, roofline, settings.placement, encoder.cls_only and model is pyramid)
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
@@ -172,15 +173,19 @@ class _Work:
 
 
 def _shapes(
-    workload: Workload, batches: list[list[int]], width: int | None, schedule: Schedule | None, layers: int
+    workload: Workload,
+    batches: list[list[int]],
+    width: int | None,
+    pyramid: Sequence[Sequence[int]] | None,
+    layers: int,
 ) -> Iterator[tuple[int, int, Sequence[int]]]:
     """(rows, width, width after each layer) of each batch: it is as wide as its widest row, at every layer."""
     lengths = workload.lengths
     for rows in batches:
         n = width or max(lengths[i] for i in rows)
         kept: Sequence[int] = (n,) * layers
-        if schedule is not None:
-            kept = tuple(map(max, zip(*(schedule.lengths(lengths[i], layers) for i in rows), strict=True)))
+        if pyramid is not None:
+            kept = tuple(map(max, zip(*(pyramid[i] for i in rows), strict=True)))
         yield len(rows), n, kept
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "fine-tune a classifier on your own file or a GLUE task",
     "evaluate": "measure a trained classifier on a labelled file or a GLUE task",
     "predict": "label texts or a file",
+    "certify": "learn how likely a pyramid's answers differ from the dense model's",
     "explain": "show which tokens of a text survive to which layer",
     "bench": "measure speed over three honest baselines",
     "theory": "measure both sides of the paper's bound on what a pyramid loses",

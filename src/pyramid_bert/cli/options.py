@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
     from ..data import Table, Task
 
-SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided")
+SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided", "adaptive")
 TEXT, LABEL = "text", "label"  # the columns of a file unless others are named
 
 
@@ -36,6 +36,13 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--schedule-seed", type=int, metavar="S", help="random: seed of the schedule")
     group.add_argument("--window", type=int, metavar="W", help="strided: neighbours that become one token")
     group.add_argument("--at-layers", metavar="2,4", help="strided: the layers that pool")
+    group.add_argument(
+        "--adaptive-radius",
+        type=float,
+        metavar="R",
+        help="adaptive: for each text the fewest tokens that cover the others within this share, 0-1, of CLS's radius",
+    )
+    group.add_argument("--adaptive-steps", type=int, metavar="S", help="adaptive: lengths to choose from (default: 8)")
 
 
 def add_speedup_option(parser: argparse.ArgumentParser) -> None:
@@ -73,13 +80,16 @@ def schedule_from(args: argparse.Namespace) -> Schedule | None:
         "seed": args.schedule_seed,
         "window": args.window,
         "at_layers": numbers("--at-layers", args.at_layers) if args.at_layers else None,
+        "radius": args.adaptive_radius,
+        "steps": args.adaptive_steps,
     }
     given = {name: value for name, value in given.items() if value is not None}
     if not given and args.schedule is None:
         return None
     if getattr(args, "speedup", None) is not None:
         raise UsageError("--speedup finds the schedule; leave out the schedule options")
-    kind = args.schedule or ("custom" if "lengths" in given else "exponential")
+    implied = {"lengths": "custom", "radius": "adaptive"}
+    kind = args.schedule or next((implied[name] for name in given if name in implied), "exponential")
     try:
         with usage_errors():
             schedule: Schedule = getattr(Schedule, kind)(**given)
@@ -100,7 +110,8 @@ def usage_errors() -> Iterator[None]:
 def _as_options(message: str) -> str:
     """Python's complaint about arguments, in the words of the command line."""
     text = message.partition("() ")[2] or message
-    for name, option in (("'n'", "'lengths_for'"), ("'seed'", "'schedule_seed'")):
+    renamed = {"'n'": "'lengths_for'", "'seed'": "'schedule_seed'", "'radius'": "'adaptive_radius'"}
+    for name, option in {**renamed, "'steps'": "'adaptive_steps'"}.items():
         text = text.replace(name, option)
     return text.replace("positional ", "").replace("keyword-only ", "").replace("keyword ", "").replace("_", "-")
 

@@ -3,6 +3,10 @@
 Prints one line a text: the label, its probability and the text; with --json, one JSON object a line. With --data and
 --out the file's rows come back with the columns `prediction` and `probability` added, in the format that the name of
 --out says. A run that was stopped goes on where it was when the same command is given again.
+
+--fallback runs a share of the texts again with all tokens: those for which the certificate beside the model (made by
+`pyramid-bert certify`) says that the pyramid's answer is likeliest not the dense model's. The threshold is the
+certificate's, so a text's answer does not depend on the other rows, and on other data the share may come out different.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ CHUNK = 4096  # rows in memory at once; sorted by length within
 EPILOG = """examples:
   pyramid-bert predict my-model "a fine film" "a waste of time"
   pyramid-bert predict my-model --data reviews.csv --out labelled.csv
-  pyramid-bert predict my-model --data reviews.parquet --out labelled.jsonl.gz"""
+  pyramid-bert predict my-model --data reviews.parquet --out labelled.jsonl.gz
+  pyramid-bert predict my-model "a fine film" --radius --json
+  pyramid-bert predict my-model --data reviews.csv --fallback 0.05 --out labelled.csv"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FILE", help="label the rows of this file instead")
     parser.add_argument("--out", metavar="FILE", help="write the labelled rows here, in any of the formats below")
     parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--radius", action="store_true", help="give the covering radius of each layer as well")
+    parser.add_argument(
+        "--fallback", type=float, metavar="SHARE", help="run about this share of the texts again, with all tokens"
+    )
     add_optimize_option(parser)
     add_data_options(parser)
     add_json_option(parser)
@@ -47,6 +57,8 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("give texts to label, or a file with --data; not both, not neither")
     if args.out and not args.data:
         raise UsageError("--out goes with --data; texts on the command line are printed")
+    if args.fallback is not None and not 0 <= args.fallback <= 1:
+        raise UsageError(f"--fallback must be a share in 0-1, got {args.fallback:g}; 0.05 runs 5 % again")
     rows = _check_file(Path(args.data), args) if args.data else len(args.text)
 
     from ..classifier import PyramidClassifier
@@ -64,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
         task = bar.add_task("predicting", total=rows)
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:
-            answers = list(_label(classifier, texts, args.batch_size))
+            answers = list(_label(classifier, texts, args))
             bar.advance(task, len(texts))
             return answers
 
@@ -97,15 +109,23 @@ def _text(row: Mapping[str, Any], number: int, args: argparse.Namespace) -> Text
     return text_in(row, args.text_column, args.text_pair_column, f"{args.data}, row {number}")
 
 
-def _label(classifier: PyramidClassifier, texts: list[Text], batch_size: int) -> Iterator[dict[str, Any]]:
-    classes = classifier.known_labels().classes
-    if classes is None:
-        for value in classifier.predict(texts, batch_size=batch_size):
-            yield {"prediction": float(value)}
-        return
-    for row in classifier.predict_proba(texts, batch_size=batch_size):
-        best = int(row.argmax())
-        yield {"prediction": classes[best], "probability": float(row[best])}
+def _label(classifier: PyramidClassifier, texts: list[Text], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    import numpy as np
+
+    known = classifier.known_labels()
+    how: dict[str, Any] = {} if args.fallback is None else {"fallback": args.fallback, "streaming": True}
+    found = classifier.answers(texts, batch_size=args.batch_size, radius=args.radius, **how)
+    labels = known.decode(found.logits).tolist()
+    against_best = np.exp(found.logits - found.logits.max(1, keepdims=True))  # 1 for the likeliest class
+    for row, label in enumerate(labels):
+        answer: dict[str, Any] = {"prediction": label}
+        if known.classes is not None:
+            answer["probability"] = float(1 / against_best[row].sum())
+        if found.rerun is not None and found.chance is not None:
+            answer |= {"flip_chance": float(found.chance[row]), "rerun": bool(found.rerun[row])}
+        if found.radius is not None:
+            answer |= {f"radius_{layer}": float(value) for layer, value in enumerate(found.radius[row], start=1)}
+        yield answer
 
 
 def _to_file(args: argparse.Namespace, label: Any) -> None:
@@ -118,6 +138,7 @@ def _to_file(args: argparse.Namespace, label: Any) -> None:
     run = {"model": str(args.model), "columns": [args.text_column, args.text_pair_column]}
     if args.optimize:
         run["optimize"] = args.optimize
+    run |= {name: value for name in ("radius", "fallback") if (value := getattr(args, name))}
     transform_file(Path(args.data), Path(args.out), add_columns, run=run, chunk_size=CHUNK)
 
 
@@ -138,6 +159,8 @@ def _lines(args: argparse.Namespace, label: Any) -> Iterator[str]:
 def _line(row: dict[str, Any]) -> str:
     text = row["text"] if isinstance(row["text"], str) else " ‖ ".join(row["text"])
     shown = text if len(text) <= 80 else text[:79] + "…"
-    if "probability" in row:
-        return f"{row['prediction']}\t{row['probability']:.3f}\t{shown}"
-    return f"{row['prediction']:.4f}\t{shown}"
+    label = row["prediction"] if "probability" in row else f"{row['prediction']:.4f}"
+    words = [str(label), *(f"{row[name]:.3f}" for name in ("probability", "flip_chance") if name in row)]
+    words += ["run again" if row["rerun"] else "as it was"] if "rerun" in row else []
+    radii = [f"{value:.2f}" for name, value in row.items() if name.startswith("radius_")]
+    return "\t".join([*words, *([" ".join(radii)] if radii else []), shown])

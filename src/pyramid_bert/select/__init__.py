@@ -2,6 +2,7 @@
 
 from .attention import received_attention
 from .coreset import Cover, k_center_greedy, radius_curve
+from .cover import shortest_cover
 from .distance import Geometry, squared_distances, to_radius
 from .nearest import nearest_kept
 from .registry import Selector, get_selector, register, selector_names
@@ -19,6 +20,7 @@ __all__ = [
     "received_attention",
     "register",
     "selector_names",
+    "shortest_cover",
     "squared_distances",
     "to_radius",
 ]

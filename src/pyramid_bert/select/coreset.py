@@ -9,7 +9,7 @@ is the classical greedy, whose covering radius is at most twice the optimum; wit
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -184,6 +184,12 @@ def _select(
     return k_center_greedy(hidden, mask, k, centers_per_step=centers_per_step, metric=metric, geometry=geometry).indices
 
 
+def _cover(
+    hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None, **knobs: Any
+) -> Cover:
+    return k_center_greedy(hidden, mask, k, **knobs)
+
+
 @torch.no_grad()
 def distance_to_cls(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
     """The squared distance (B, N) of each token to CLS, without a Gram matrix."""
@@ -195,6 +201,7 @@ CORESET = register(
         "coreset",
         "greedy k-center: every dropped token has a kept one near it (the paper)",
         _select,
+        _cover,
         knobs=("centers_per_step", "metric", "geometry"),
     )
 )

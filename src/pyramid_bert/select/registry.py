@@ -34,6 +34,7 @@ class Selector:
         summary: One line for `--help` and the docs.
         select: The function; see the module's docstring for its contract. None for pooling, which chooses no token
             but groups neighbours.
+        cover: As `select`, with the covering radius (B,) beside the index, where choosing gives it anyway; or None.
         knobs: Which of `geometry`, `received`, `centers_per_step` and `metric` the function takes.
         placement: The only placement that makes sense for it, or None.
     """
@@ -41,6 +42,7 @@ class Selector:
     name: str
     summary: str
     select: Callable[..., Tensor] | None
+    cover: Callable[..., tuple[Tensor, Tensor]] | None = None
     knobs: tuple[str, ...] = ()
     placement: str | None = None
 

@@ -1,4 +1,4 @@
-"""How narrow: schedules that say how many tokens each encoder layer keeps. Pure Python, no torch.
+"""What a schedule is: how it is made, what it is asked, and how it is written down.
 
 A schedule is *relative*: it is asked for its `lengths(n, layers)` at the true length n of a row, so one model
 serves inputs of any length. Layer j's attention sees `lengths[j - 1]` tokens (n for the first) and, with the paper's
@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from .checks import check_int, check_layer, check_ratio
-from .errors import PyramidError, UnknownNameError
-from .paper_table import PAPER_TABLE
-
-__all__ = ["PAPER_TABLE", "Schedule"]
+from ..checks import check_int
+from ..errors import PyramidError, UnknownNameError
 
 Rounding = Literal["ceil", "floor"]
+_KINDS: dict[str, Any] = {}  # kind -> class; a subclass enters itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +35,13 @@ class Schedule:
 
     kind: ClassVar[str] = ""
     selects_at_input: ClassVar[bool] = False  # one selection, before the first layer
+    is_adaptive: ClassVar[bool] = False  # its lengths depend on the text, not on its length alone
 
     rounding: Rounding = "ceil"
     min_tokens: int = 1
+
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.kind] = cls
 
     def __post_init__(self) -> None:
         if type(self) is Schedule:
@@ -74,7 +75,8 @@ class Schedule:
             >>> Schedule.exponential(0.25, 6, first_layer=4).lengths(64, layers=6)
             (64, 64, 64, 41, 26, 16)
         """
-        return ExponentialSchedule(
+        return _make(
+            "exponential",
             keep_ratio=keep_ratio,
             last_layer=last_layer,
             first_layer=first_layer,
@@ -92,8 +94,8 @@ class Schedule:
             >>> Schedule.constant(0.5, first_layer=2).lengths(10, layers=3)
             (10, 5, 5)
         """
-        return ConstantSchedule(
-            keep_ratio=keep_ratio, first_layer=first_layer, rounding=rounding, min_tokens=min_tokens
+        return _make(
+            "constant", keep_ratio=keep_ratio, first_layer=first_layer, rounding=rounding, min_tokens=min_tokens
         )
 
     @staticmethod
@@ -104,7 +106,7 @@ class Schedule:
             >>> Schedule.input_only(0.3).lengths(1000, layers=2)
             (300, 300)
         """
-        return InputSchedule(keep_ratio=keep_ratio, rounding=rounding, min_tokens=min_tokens)
+        return _make("input_only", keep_ratio=keep_ratio, rounding=rounding, min_tokens=min_tokens)
 
     @staticmethod
     def custom(lengths: Sequence[int], *, n: int | None = None, min_tokens: int = 1) -> Schedule:
@@ -122,7 +124,7 @@ class Schedule:
             >>> Schedule.custom([80, 50, 32]).lengths(64, layers=3)
             (64, 50, 32)
         """
-        return CustomSchedule(layer_lengths=tuple(lengths), reference_length=n, rounding="ceil", min_tokens=min_tokens)
+        return _make("custom", layer_lengths=tuple(lengths), reference_length=n, rounding="ceil", min_tokens=min_tokens)
 
     @staticmethod
     def random(seed: int, *, rounding: Rounding = "ceil", min_tokens: int = 1) -> Schedule:
@@ -133,7 +135,7 @@ class Schedule:
             >>> a == b and list(a) == sorted(a, reverse=True)
             True
         """
-        return RandomSchedule(seed=seed, rounding=rounding, min_tokens=min_tokens)
+        return _make("random", seed=seed, rounding=rounding, min_tokens=min_tokens)
 
     @staticmethod
     def strided(window: int, at_layers: Sequence[int]) -> Schedule:
@@ -143,7 +145,59 @@ class Schedule:
             >>> Schedule.strided(2, at_layers=[1, 3]).lengths(129, layers=4)
             (65, 65, 33, 33)
         """
-        return StridedSchedule(window=window, at_layers=tuple(sorted(at_layers)))
+        return _make("strided", window=window, at_layers=tuple(sorted(at_layers)))
+
+    @staticmethod
+    def adaptive(
+        radius: float,
+        *,
+        relative: bool = True,
+        steps: int = 8,
+        first_layer: int = 1,
+        last_layer: int | None = None,
+        min_tokens: int = 1,
+    ) -> Schedule:
+        """For each text and layer the fewest tokens that cover the others within `radius`.
+
+        Such a schedule has no `lengths` before a text is run; `bench.kept_lengths` measures them.
+
+        Args:
+            radius: The largest covering radius that a layer may leave: a share of the radius that CLS alone would
+                leave for that text and layer, in (0, 1], unless `relative` is False. Larger is faster.
+            relative: Distances grow from layer to layer, and differ between models: a share means the same everywhere.
+            steps: Numbers of tokens are rounded up to so many equal parts of the text's length, so that the texts of a
+                batch need not all differ.
+            first_layer: The first layer that drops tokens.
+            last_layer: The last one; the model's last if None.
+            min_tokens: As in `exponential`.
+
+        Example:
+            >>> Schedule.adaptive(0.5, steps=4).options(10, layer=1)
+            (3, 5, 8, 10)
+        """
+        return _make(
+            "adaptive",
+            radius=radius,
+            relative=relative,
+            steps=steps,
+            first_layer=first_layer,
+            last_layer=last_layer,
+            min_tokens=min_tokens,
+        )
+
+    @staticmethod
+    def adaptive_for_speedup(model: Any, speedup: float, items: Sequence[Any], **how: Any) -> Schedule:
+        """The adaptive schedule that needs so many times fewer multiply-accumulates than the dense model.
+
+        Args:
+            model: A dense model or a pyramid.
+            speedup: The wanted ideal speed-up over the dense model at true lengths.
+            items: Encoded texts, as from `PyramidClassifier.encode`, at least 50.
+            **how: `first_layer` and more; see `bench.solve_adaptive`, which also tells what was reached.
+        """
+        from ..bench import solve_adaptive
+
+        return solve_adaptive(model, speedup, items, **how).schedule
 
     @staticmethod
     def for_speedup(model: Any, speedup: float, *, lengths: Sequence[int], **how: Any) -> Schedule:
@@ -155,7 +209,7 @@ class Schedule:
             lengths: True lengths of the rows to be fast on.
             **how: `batch_size` and more; see `bench.solve_speedup`, which also tells what was measured.
         """
-        from .bench import solve_speedup
+        from ..bench import solve_speedup
 
         return solve_speedup(model, speedup, lengths, **how).schedule
 
@@ -166,6 +220,15 @@ class Schedule:
         check_int("n", n, 1, "an input has at least its CLS token")
         self.check(layers)
         return _lengths(self, n, layers)
+
+    def options(self, n: int, layer: int) -> tuple[int, ...] | None:
+        """The lengths among which an adaptive schedule chooses at a layer, ascending; None for all others.
+
+        Args:
+            n: The length of the input; a layer that has fewer tokens left keeps at most those.
+            layer: Counted from 1.
+        """
+        return None
 
     def check(self, layers: int) -> None:
         """Raises unless this schedule fits a model of `layers` layers."""
@@ -205,172 +268,12 @@ class Schedule:
             raise PyramidError(f"a schedule of kind {kind!r} has no {', '.join(unknown)}; it has {sorted(known)}")
         if missing := sorted(needed - set(fields)):
             raise PyramidError(f"a schedule of kind {kind!r} needs {', '.join(missing)}; it is damaged")
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})  # type: ignore[no-any-return]
+        return _make(kind, **{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExponentialSchedule(Schedule):
-    """See `Schedule.exponential`."""
-
-    kind: ClassVar[str] = "exponential"
-    keep_ratio: float
-    last_layer: int
-    first_layer: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ratio(self.keep_ratio)
-        check_int("last_layer", self.last_layer, 1, "layers are counted from 1")
-        check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
-        if self.first_layer > self.last_layer:
-            raise PyramidError(
-                f"first_layer must be at most last_layer={self.last_layer}, got {self.first_layer}; "
-                "tokens are dropped from first_layer to last_layer"
-            )
-
-    def check(self, layers: int) -> None:
-        super().check(layers)
-        check_layer("last_layer", self.last_layer, layers)
-
-    def _shares(self, layers: int) -> list[float]:
-        steps = self.last_layer - self.first_layer + 1
-        done = [min(max(j - self.first_layer + 1, 0), steps) for j in range(1, layers + 1)]
-        return [self.keep_ratio ** (i / steps) for i in done]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConstantSchedule(Schedule):
-    """See `Schedule.constant`."""
-
-    kind: ClassVar[str] = "constant"
-    keep_ratio: float
-    first_layer: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ratio(self.keep_ratio)
-        check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
-
-    def check(self, layers: int) -> None:
-        super().check(layers)
-        check_layer("first_layer", self.first_layer, layers)
-
-    def _shares(self, layers: int) -> list[float]:
-        return [1.0 if j < self.first_layer else self.keep_ratio for j in range(1, layers + 1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputSchedule(Schedule):
-    """See `Schedule.input_only`."""
-
-    kind: ClassVar[str] = "input_only"
-    selects_at_input: ClassVar[bool] = True
-    keep_ratio: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ratio(self.keep_ratio)
-
-    def _shares(self, layers: int) -> list[float]:
-        return [self.keep_ratio] * layers
-
-
-@dataclass(frozen=True, kw_only=True)
-class CustomSchedule(Schedule):
-    """See `Schedule.custom`."""
-
-    kind: ClassVar[str] = "custom"
-    layer_lengths: tuple[int, ...]
-    reference_length: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.layer_lengths:
-            raise PyramidError("a custom schedule needs one length a layer, got an empty list")
-        for length in self.layer_lengths:
-            check_int("each custom length", length, 1, "CLS is always kept")
-        if list(self.layer_lengths) != sorted(self.layer_lengths, reverse=True):
-            raise PyramidError(f"custom lengths must not grow from layer to layer, got {list(self.layer_lengths)}")
-        if self.reference_length is not None:
-            check_int("n", self.reference_length, self.layer_lengths[0], "lengths must not exceed the input's")
-
-    def check(self, layers: int) -> None:
-        super().check(layers)
-        if len(self.layer_lengths) != layers:
-            raise PyramidError(
-                f"the model has {layers} layers and the custom schedule {len(self.layer_lengths)} lengths: "
-                f"{list(self.layer_lengths)}; give one length a layer"
-            )
-
-    def _raw_lengths(self, n: int, layers: int) -> list[int]:
-        if self.reference_length is None:
-            return [min(length, n) for length in self.layer_lengths]
-        return super()._raw_lengths(n, layers)
-
-    def _shares(self, layers: int) -> list[float]:
-        assert self.reference_length is not None
-        return [length / self.reference_length for length in self.layer_lengths]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomSchedule(Schedule):
-    """See `Schedule.random`."""
-
-    kind: ClassVar[str] = "random"
-    seed: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_int("seed", self.seed, 0, "the same seed gives the same shares")
-
-    def _shares(self, layers: int) -> list[float]:
-        draw = random.Random(self.seed)
-        # 1 - random() lies in (0, 1]: a share of 0 would drop CLS.
-        return sorted((1.0 - draw.random() for _ in range(layers)), reverse=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StridedSchedule(Schedule):
-    """See `Schedule.strided`."""
-
-    kind: ClassVar[str] = "strided"
-    window: int
-    at_layers: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_int("window", self.window, 2, "the paper pools windows of 2 to 6 tokens")
-        if self.min_tokens != 1:
-            raise PyramidError(f"pooling takes whole windows: min_tokens must be 1, got {self.min_tokens}")
-        if not self.at_layers or len(set(self.at_layers)) != len(self.at_layers):
-            raise PyramidError(f"at_layers needs at least one layer and no layer twice, got {list(self.at_layers)}")
-        for layer in self.at_layers:
-            check_int("each of at_layers", layer, 1, "layers are counted from 1")
-
-    def check(self, layers: int) -> None:
-        super().check(layers)
-        check_layer("at_layers", max(self.at_layers), layers)
-
-    def _raw_lengths(self, n: int, layers: int) -> list[int]:
-        lengths = []
-        for j in range(1, layers + 1):
-            if j in self.at_layers:
-                n = 1 + -(-(n - 1) // self.window)
-            lengths.append(n)
-        return lengths
-
-
-_KINDS: dict[str, type[Schedule]] = {
-    cls.kind: cls
-    for cls in (
-        ExponentialSchedule,
-        ConstantSchedule,
-        InputSchedule,
-        CustomSchedule,
-        RandomSchedule,
-        StridedSchedule,
-    )
-}
+def _make(kind: str, **fields: Any) -> Schedule:
+    made: Schedule = _KINDS[kind](**fields)
+    return made
 
 
 @lru_cache(maxsize=65_536)  # asked for every row of every batch
@@ -387,9 +290,9 @@ def _as_json(value: Any) -> Any:
     """A field as plain Python: lists for tuples, ints and floats for numpy's."""
     if isinstance(value, tuple):
         return [_as_json(part) for part in value]
-    if isinstance(value, Integral):
+    if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
-    return float(value) if isinstance(value, Real) else value
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool | Integral) else value
 
 
 def _round(value: float, n: int, rounding: Rounding) -> int:

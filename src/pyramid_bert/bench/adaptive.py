@@ -1,0 +1,142 @@
+"""Adaptive schedules: what they keep on given texts, and the radius for a wanted ideal speed-up."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..classifier import apply_settings
+from ..cost import Cost
+from ..data import Encoded
+from ..errors import DataError, PyramidError
+from ..hub import pyramid_settings, pyramidize
+from ..inference import outputs_of
+from ..schedule import Schedule
+
+MIN_ITEMS = 50
+_SAMPLE = 256
+_HALVINGS = 10
+
+
+@dataclass(frozen=True)
+class AdaptiveSolution:
+    """An adaptive schedule for a wanted ideal speed-up.
+
+    Attributes:
+        schedule: The schedule.
+        wanted: What was asked for.
+        ideal: What it gives on the sample: dense over pyramid multiply-accumulates, at true lengths.
+        mean_lengths: Tokens that each layer keeps, on average.
+        texts: How many texts it was measured on.
+    """
+
+    schedule: Schedule
+    wanted: float
+    ideal: float
+    mean_lengths: tuple[float, ...]
+    texts: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict."""
+        return {**asdict(self), "mean_lengths": list(self.mean_lengths), "schedule": self.schedule.to_dict()}
+
+
+def kept_lengths(
+    pyramid: Any, items: Sequence[Encoded], pad_id: int = 0, *, batch_size: int = 32
+) -> list[tuple[int, ...]]:
+    """The tokens that each layer keeps of each text: asked of the schedule, or measured if it is adaptive.
+
+    Args:
+        pyramid: A pyramid, in evaluation mode.
+        items: The texts.
+        pad_id: The padding token.
+        batch_size: Texts at a time.
+    """
+    settings = pyramid_settings(pyramid)
+    if settings is None:
+        raise PyramidError("kept_lengths takes a pyramid; use pyramidize(model, schedule) first")
+    if not settings.schedule.is_adaptive:
+        layers = pyramid.config.num_hidden_layers
+        return [settings.schedule.lengths(len(item), layers) for item in items]
+    covers = outputs_of(pyramid, items, pad_id, batch_size=batch_size, covers=True).covers
+    assert covers is not None
+    return [tuple(row) for row in covers.kept.tolist()]
+
+
+def ideal_speedup(pyramid: Any, items: Sequence[Encoded], kept: Sequence[Sequence[int]]) -> float:
+    """Dense over pyramid multiply-accumulates at true lengths, when the pyramid keeps these numbers of tokens."""
+    settings, config = pyramid_settings(pyramid), pyramid.config
+    assert settings is not None
+    costs = [
+        Cost.of(
+            lengths,
+            len(item),
+            config.hidden_size,
+            config.intermediate_size,
+            placement=settings.placement or "middle",
+            cls_only=settings.cls_only,
+        )
+        for lengths, item in zip(kept, items, strict=True)
+    ]
+    return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
+
+
+def solve_adaptive(
+    model: Any,
+    speedup: float,
+    items: Sequence[Encoded],
+    *,
+    pad_id: int = 0,
+    batch_size: int = 32,
+    settings: dict[str, Any] | None = None,
+    after_each: Callable[[], object] | None = None,
+    **shape: Any,
+) -> AdaptiveSolution:
+    """The adaptive schedule with the smallest radius that reaches an ideal speed-up on a sample of the texts.
+
+    Args:
+        model: A dense model or a pyramid, in evaluation mode; it is not changed.
+        speedup: Dense over pyramid multiply-accumulates at true lengths, on average.
+        items: At least 50 encoded texts; up to 256 of them are run.
+        pad_id: The padding token.
+        batch_size: Texts at a time.
+        settings: Fields of `PyramidConfig` but for the schedule; a pyramid's own if None.
+        after_each: Called after each run over the sample, for a progress bar.
+        **shape: What `Schedule.adaptive` takes beside the radius, which is always relative: `first_layer`, `steps`, …
+    """
+    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not speedup >= 1:
+        raise PyramidError(f"speedup must be a number of at least 1, got {speedup!r}; 2 means half of the work")
+    if len(items) < MIN_ITEMS:
+        raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {len(items)}")
+    shape = {"min_tokens": 2, **shape}
+    sample = list(items)[:: max(1, len(items) // _SAMPLE)][:_SAMPLE]
+    pyramid = copy.deepcopy(model).eval()
+    apply_settings(pyramid, Schedule.adaptive(1.0, **shape), settings or {})
+
+    def reached(radius: float) -> tuple[float, list[tuple[int, ...]]]:
+        found = pyramid_settings(pyramid)
+        assert found is not None
+        pyramidize(pyramid, config=found.replace(schedule=Schedule.adaptive(radius, **shape)))
+        kept = kept_lengths(pyramid, sample, pad_id, batch_size=batch_size)
+        if after_each is not None:
+            after_each()
+        return ideal_speedup(pyramid, sample, kept), kept
+
+    low, high = 0.0, 1.0  # `high` reaches it, `low` does not
+    best, kept = reached(high)
+    if best < speedup:
+        raise PyramidError(
+            f"an ideal speed-up of {speedup:g}x cannot be reached on these texts: at most {best:.2f}x, by a radius of "
+            f"1 with {shape}; ask for less, or let earlier layers drop"
+        )
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        ideal, lengths = reached(middle)
+        if ideal >= speedup:
+            high, best, kept = middle, ideal, lengths
+        else:
+            low = middle
+    means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
+    return AdaptiveSolution(Schedule.adaptive(high, **shape), speedup, best, means, len(sample))

@@ -1,0 +1,223 @@
+"""The kinds of schedules. Users make them through the constructors of `Schedule`."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Real
+from typing import ClassVar
+
+from ..checks import check_int, check_layer, check_ratio
+from ..errors import PyramidError
+from .base import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialSchedule(Schedule):
+    """See `Schedule.exponential`."""
+
+    kind: ClassVar[str] = "exponential"
+    keep_ratio: float
+    last_layer: int
+    first_layer: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ratio(self.keep_ratio)
+        check_int("last_layer", self.last_layer, 1, "layers are counted from 1")
+        check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
+        if self.first_layer > self.last_layer:
+            raise PyramidError(
+                f"first_layer must be at most last_layer={self.last_layer}, got {self.first_layer}; "
+                "tokens are dropped from first_layer to last_layer"
+            )
+
+    def check(self, layers: int) -> None:
+        """See `Schedule.check`."""
+        super().check(layers)
+        check_layer("last_layer", self.last_layer, layers)
+
+    def _shares(self, layers: int) -> list[float]:
+        steps = self.last_layer - self.first_layer + 1
+        done = [min(max(j - self.first_layer + 1, 0), steps) for j in range(1, layers + 1)]
+        return [self.keep_ratio ** (i / steps) for i in done]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantSchedule(Schedule):
+    """See `Schedule.constant`."""
+
+    kind: ClassVar[str] = "constant"
+    keep_ratio: float
+    first_layer: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ratio(self.keep_ratio)
+        check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
+
+    def check(self, layers: int) -> None:
+        """See `Schedule.check`."""
+        super().check(layers)
+        check_layer("first_layer", self.first_layer, layers)
+
+    def _shares(self, layers: int) -> list[float]:
+        return [1.0 if j < self.first_layer else self.keep_ratio for j in range(1, layers + 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSchedule(Schedule):
+    """See `Schedule.input_only`."""
+
+    kind: ClassVar[str] = "input_only"
+    selects_at_input: ClassVar[bool] = True
+    keep_ratio: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ratio(self.keep_ratio)
+
+    def _shares(self, layers: int) -> list[float]:
+        return [self.keep_ratio] * layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomSchedule(Schedule):
+    """See `Schedule.custom`."""
+
+    kind: ClassVar[str] = "custom"
+    layer_lengths: tuple[int, ...]
+    reference_length: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.layer_lengths:
+            raise PyramidError("a custom schedule needs one length a layer, got an empty list")
+        for length in self.layer_lengths:
+            check_int("each custom length", length, 1, "CLS is always kept")
+        if list(self.layer_lengths) != sorted(self.layer_lengths, reverse=True):
+            raise PyramidError(f"custom lengths must not grow from layer to layer, got {list(self.layer_lengths)}")
+        if self.reference_length is not None:
+            check_int("n", self.reference_length, self.layer_lengths[0], "lengths must not exceed the input's")
+
+    def check(self, layers: int) -> None:
+        """See `Schedule.check`."""
+        super().check(layers)
+        if len(self.layer_lengths) != layers:
+            raise PyramidError(
+                f"the model has {layers} layers and the custom schedule {len(self.layer_lengths)} lengths: "
+                f"{list(self.layer_lengths)}; give one length a layer"
+            )
+
+    def _raw_lengths(self, n: int, layers: int) -> list[int]:
+        if self.reference_length is None:
+            return [min(length, n) for length in self.layer_lengths]
+        return super()._raw_lengths(n, layers)
+
+    def _shares(self, layers: int) -> list[float]:
+        assert self.reference_length is not None
+        return [length / self.reference_length for length in self.layer_lengths]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSchedule(Schedule):
+    """See `Schedule.random`."""
+
+    kind: ClassVar[str] = "random"
+    seed: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("seed", self.seed, 0, "the same seed gives the same shares")
+
+    def _shares(self, layers: int) -> list[float]:
+        draw = random.Random(self.seed)
+        # 1 - random() lies in (0, 1]: a share of 0 would drop CLS.
+        return sorted((1.0 - draw.random() for _ in range(layers)), reverse=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StridedSchedule(Schedule):
+    """See `Schedule.strided`."""
+
+    kind: ClassVar[str] = "strided"
+    window: int
+    at_layers: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("window", self.window, 2, "the paper pools windows of 2 to 6 tokens")
+        if self.min_tokens != 1:
+            raise PyramidError(f"pooling takes whole windows: min_tokens must be 1, got {self.min_tokens}")
+        if not self.at_layers or len(set(self.at_layers)) != len(self.at_layers):
+            raise PyramidError(f"at_layers needs at least one layer and no layer twice, got {list(self.at_layers)}")
+        for layer in self.at_layers:
+            check_int("each of at_layers", layer, 1, "layers are counted from 1")
+
+    def check(self, layers: int) -> None:
+        """See `Schedule.check`."""
+        super().check(layers)
+        check_layer("at_layers", max(self.at_layers), layers)
+
+    def _raw_lengths(self, n: int, layers: int) -> list[int]:
+        lengths = []
+        for j in range(1, layers + 1):
+            if j in self.at_layers:
+                n = 1 + -(-(n - 1) // self.window)
+            lengths.append(n)
+        return lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveSchedule(Schedule):
+    """See `Schedule.adaptive`."""
+
+    kind: ClassVar[str] = "adaptive"
+    is_adaptive: ClassVar[bool] = True
+    radius: float
+    relative: bool = True
+    steps: int = 8
+    first_layer: int = 1
+    last_layer: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number = isinstance(self.radius, Real) and not isinstance(self.radius, bool)
+        if not number or not 0 < self.radius < float("inf") or (self.relative and self.radius > 1):
+            allowed = "in (0, 1], a share of the radius that CLS alone leaves" if self.relative else "greater than 0"
+            raise PyramidError(f"radius must be {allowed}, got {self.radius!r}; larger keeps fewer tokens")
+        if not isinstance(self.relative, bool):
+            raise PyramidError(f"relative must be True or False, got {self.relative!r}")
+        if self.rounding != "ceil":
+            raise PyramidError("an adaptive schedule rounds up, or its radius would not hold; leave rounding out")
+        check_int("steps", self.steps, 1, "lengths are rounded up to so many parts of the input")
+        check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
+        if self.last_layer is not None:
+            check_int("last_layer", self.last_layer, self.first_layer, "it must not stand before first_layer")
+
+    def check(self, layers: int) -> None:
+        """See `Schedule.check`."""
+        super().check(layers)
+        check_layer("first_layer", self.first_layer, layers)
+        check_layer("last_layer", self.last_layer or 1, layers)
+
+    def lengths(self, n: int, layers: int) -> tuple[int, ...]:
+        """Raises: there are none before a text is run."""
+        raise PyramidError(
+            "an adaptive schedule keeps as many tokens as each text needs, so it has no lengths before a text is run; "
+            "bench.kept_lengths(model, items) measures them"
+        )
+
+    def options(self, n: int, layer: int) -> tuple[int, ...]:
+        """See `Schedule.options`."""
+        check_int("n", n, 1, "an input has at least its CLS token")
+        return _options(self, n, layer)
+
+
+@lru_cache(maxsize=65_536)  # asked for every row of every batch
+def _options(schedule: AdaptiveSchedule, n: int, layer: int) -> tuple[int, ...]:
+    if layer < schedule.first_layer or (schedule.last_layer is not None and layer > schedule.last_layer):
+        return (n,) * schedule.steps
+    least = min(schedule.min_tokens, n)
+    return tuple(max(-(-n * part // schedule.steps), least) for part in range(1, schedule.steps + 1))

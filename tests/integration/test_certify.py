@@ -1,0 +1,85 @@
+"""`certify` and `predict --fallback`, as a user calls them."""
+
+import json
+
+import pytest
+
+from pyramid_bert import PyramidClassifier, Schedule, pyramidize
+from pyramid_bert.cli import main
+from pyramid_bert.labels import Labels
+
+
+@pytest.fixture
+def model(tiny_bert, tokenizer, tmp_path):
+    folder = tmp_path / "model"
+    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.3, first_layer=2))
+    PyramidClassifier(pyramid, tokenizer, labels=Labels(("bad", "good"))).save(folder)
+    return folder
+
+
+def call(capsys, *words):
+    code = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_certify_then_predict_with_a_fallback(capsys, model, sentiment_files, tmp_path):
+    dev = sentiment_files / "dev.csv"
+    code, _, err = call(capsys, "predict", model, "a fine film", "--fallback", "0.2")
+    assert code == 1
+    assert "pyramid-bert certify" in err
+
+    code, out, _ = call(capsys, "certify", model, "--data", dev, "--dry-run", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["rows"] == 64
+    assert [set(row["removed"]) for row in found["by_share"]] == [{"random", "confidence", "radius", "both"}] * 5
+    assert found["ideal_speedup"] > found["by_share"][-1]["ideal_speedup"]["confidence"] > 0
+    assert not (model / "certificate.json").exists()
+
+    code, out, err = call(capsys, "certify", model, "--data", dev)
+    assert code == 0
+    assert f"{found['flips']} of 64 predictions differ" in " ".join(out.split())
+    assert (model / "certificate.json").exists()
+
+    target = tmp_path / "labelled.jsonl"
+    assert call(capsys, "predict", model, "--data", dev, "--out", target, "--fallback", "0.25", "--radius")[0] == 0
+    rows = [json.loads(line) for line in target.read_text().splitlines()]
+    assert 14 <= sum(row["rerun"] for row in rows) <= 18
+    assert {"flip_chance", "probability", "radius_1", "radius_4"} <= set(rows[0])
+    assert all(row["radius_2"] > 0 == row["radius_1"] for row in rows)
+    _, out, _ = call(capsys, "predict", model, "the film is a fine story", "--fallback", "1", "--radius")
+    assert "run again" in out
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1.2"])
+def test_a_share_out_of_range_is_a_usage_error(capsys, model, share):
+    code, _, err = call(capsys, "predict", model, "a fine film", f"--fallback={share}")
+    assert code == 2
+    assert "must be a share in 0-1" in err
+
+
+def test_an_adaptive_schedule_by_the_command_line(capsys, learner_dir, sentiment_files, tmp_path):
+    out = tmp_path / "adaptive"
+    words = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", out, "--epochs", "0.1")
+    assert call(capsys, *words, "--adaptive-radius", "0.8", "--adaptive-steps", "4", "--min-tokens", "3")[0] == 0
+    loaded = PyramidClassifier.load(out)
+    assert loaded.settings.schedule == Schedule.adaptive(0.8, steps=4, min_tokens=3)
+    assert call(capsys, "certify", out, "--data", sentiment_files / "dev.csv")[0] == 0
+
+    for wrong, message in (
+        (("--adaptive-radius", "0"), "radius must be in (0, 1]"),
+        (("--adaptive-radius", "0.8", "--keep-ratio", "0.5"), "'keep-ratio'"),
+        (("--schedule", "adaptive"), "'adaptive-radius'"),
+        (("--adaptive-radius", "0.8"), "no lengths before a text is run"),
+    ):
+        code, _, err = call(capsys, "schedule", *wrong)
+        assert (code, message in err) == (2, True), err
+
+
+def test_too_few_rows(capsys, model, tmp_path):
+    few = tmp_path / "few.csv"
+    few.write_text("text\n" + "a fine film\n" * 49)
+    code, _, err = call(capsys, "certify", model, "--data", few)
+    assert code == 1
+    assert "at least 50 texts to be calibrated on, got 49" in err

@@ -1,0 +1,214 @@
+"""Adaptive schedules: the fewest tokens whose covering radius is small enough, for each text and layer."""
+
+import json
+
+import pytest
+import torch
+
+from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, pyramidize
+from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.bench import Workload, ideal_speedup, kept_lengths, measure, solve_adaptive
+from pyramid_bert.data import Encoded
+from pyramid_bert.errors import DataError
+from pyramid_bert.select import Geometry, k_center_greedy, radius_curve, shortest_cover
+
+LENGTHS = [17, 9, 25, 3, 1]
+
+
+def covers_of(model, batch):
+    with torch.no_grad(), pyramid_encoder(model).measuring() as radii:
+        logits = model(**batch).logits
+    return logits, radii.covers
+
+
+# ---- the schedule ----
+
+
+def test_it_has_options_and_no_lengths():
+    schedule = Schedule.adaptive(0.5, steps=4, first_layer=2, last_layer=3, min_tokens=4)
+    assert schedule.is_adaptive
+    assert schedule.options(10, 2) == (4, 5, 8, 10)
+    assert schedule.options(2, 3) == (2, 2, 2, 2)
+    assert schedule.options(10, 1) == schedule.options(10, 4) == (10,) * 4
+    with pytest.raises(PyramidError, match="no lengths before a text is run"):
+        schedule.lengths(10, 4)
+    assert Schedule.constant(0.5).options(10, 1) is None
+
+
+def test_it_round_trips_through_json_and_a_config():
+    schedule = Schedule.adaptive(0.5, relative=False, steps=3, first_layer=2, last_layer=4, min_tokens=2)
+    assert Schedule.from_dict(json.loads(json.dumps(schedule.to_dict()))) == schedule
+    config = PyramidConfig(schedule=Schedule.adaptive(0.25))
+    assert PyramidConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize("radius", [0, -1, 1.5, float("nan"), float("inf"), True, "half"])
+def test_a_radius_is_a_share(radius):
+    with pytest.raises(PyramidError, match=r"radius must be in \(0, 1\]"):
+        Schedule.adaptive(radius)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"radius": 0.0, "relative": False}, "greater than 0, got 0.0"),
+        ({"radius": 0.5, "steps": 0}, "steps must be an integer of at least 1"),
+        ({"radius": 0.5, "first_layer": 3, "last_layer": 2}, "last_layer must be an integer of at least 3"),
+        ({"radius": 0.5, "min_tokens": 0}, "min_tokens"),
+    ],
+)
+def test_what_is_refused(fields, message):
+    with pytest.raises(PyramidError, match=message):
+        Schedule.adaptive(**fields)
+
+
+def test_it_must_fit_the_model_and_the_selector(tiny_bert):
+    with pytest.raises(PyramidError, match="first_layer must be in 1-4, got 5"):
+        pyramidize(tiny_bert(), Schedule.adaptive(0.5, first_layer=5))
+    with pytest.raises(PyramidError, match="'pool' takes"):
+        pyramidize(tiny_bert(), Schedule.adaptive(0.5), "pool")
+    with pytest.raises(PyramidError, match="do not fit"):
+        pyramidize(tiny_bert(), Schedule.adaptive(0.5), placement="input")
+
+
+# ---- the shortest cover ----
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_it_is_where_the_radius_curve_falls_below_the_limit(metric, padded):
+    torch.manual_seed(0)
+    hidden = torch.randn(6, 12, 5)
+    real = [12, 7, 12, 1, 4, 9] if padded else [12] * 6
+    mask = torch.arange(12) < torch.tensor(real)[:, None]
+    curve = radius_curve(hidden, mask, metric=metric)
+    limit = curve[:, :1].squeeze(1) * torch.linspace(0.2, 1.0, 6)
+    ranked = k_center_greedy(hidden, mask, real, metric=metric).indices
+    options = [tuple(min(k, n) for k in range(1, 13)) for n in real]
+    geometry = Geometry.of(hidden, metric)
+    keep, radius = shortest_cover(geometry, ranked, mask if padded else None, options, limit, metric=metric)
+    for row, n in enumerate(real):
+        expected = next(k for k in range(1, n + 1) if curve[row, k - 1] <= limit[row] or k == n)
+        assert keep[row] == expected
+        assert radius[row] == pytest.approx(float(curve[row, expected - 1]), abs=1e-4)
+
+
+# ---- in the encoder ----
+
+
+@pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}, {"reduce": "drop", "weighted": True}])
+@pytest.mark.parametrize("selector", ["coreset", "attention", "random"])
+def test_every_layer_keeps_within_the_radius_and_no_more_than_it_must(tiny_bert, tiny_batch, selector, settings):
+    schedule = Schedule.adaptive(0.6, steps=8, first_layer=2, last_layer=3, min_tokens=2)
+    model = pyramidize(tiny_bert(), schedule, selector, **settings)
+    _, covers = covers_of(model, tiny_batch(LENGTHS))
+    assert (covers.relative <= 0.6 + 1e-5).all()
+    for row, n in enumerate(LENGTHS):
+        kept = covers.kept[row].tolist()
+        assert kept == sorted(kept, reverse=True)
+        assert kept[0] == n
+        assert kept[-1] >= min(n, 2)
+        assert set(kept) <= set(schedule.options(n, 2))
+    assert covers.kept[2, 2] < 25
+    with torch.no_grad(), pyramid_encoder(model).tracing() as trace:  # the radius that a trace finds is the same
+        model(**tiny_batch(LENGTHS))
+    traced = {entry.layer: entry.radius for entry in trace.layers}
+    for layer, radius in traced.items():
+        assert torch.allclose(covers.radius[:, layer - 1], radius, atol=1e-4)
+
+
+def test_a_larger_radius_keeps_fewer_and_a_tiny_one_everything(tiny_bert, tiny_batch, logits_of):
+    batch = tiny_batch(LENGTHS)
+    dense = logits_of(tiny_bert(), batch)
+    kept = []
+    for radius in (1e-6, 0.7, 0.85, 1.0):
+        logits, covers = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(radius)), batch)
+        kept.append(int(covers.kept[:, 0].sum()))
+        if radius == 1e-6:
+            assert torch.allclose(logits, dense, atol=1e-5)
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] == sum(LENGTHS) > kept[1] > kept[-1] >= len(LENGTHS)
+
+
+@pytest.mark.parametrize("reduce", ["drop", "merge"])
+def test_neither_padding_nor_the_other_rows_matter(tiny_bert, tiny_batch, one_row, reduce):
+    model = pyramidize(tiny_bert(), Schedule.adaptive(0.6), reduce=reduce)
+    batch = tiny_batch(LENGTHS)
+    logits, covers = covers_of(model, batch)
+    wide_logits, wide = covers_of(model, tiny_batch(LENGTHS, width=60))
+    assert torch.allclose(wide_logits, logits, atol=1e-5)
+    assert torch.equal(wide.kept, covers.kept)
+    for row in range(len(LENGTHS)):
+        alone_logits, alone = covers_of(model, one_row(batch, row))
+        assert torch.allclose(alone_logits[0], logits[row], atol=1e-5)
+        assert torch.equal(alone.kept[0], covers.kept[row])
+
+
+def test_an_absolute_radius(tiny_bert, tiny_batch):
+    _, free = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(1.0)), tiny_batch(LENGTHS))
+    limit = float(free.alone[0, 0]) / 2
+    _, covers = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(limit, relative=False)), tiny_batch(LENGTHS))
+    assert (covers.radius <= limit + 1e-5).all()
+    assert covers.kept[0, 0] < 17
+
+
+@pytest.mark.parametrize("placement", ["middle", "end"])
+def test_it_learns(tiny_bert, tiny_batch, placement):
+    model = pyramidize(tiny_bert(), Schedule.adaptive(0.6), placement=placement).train()
+    model(**tiny_batch(LENGTHS), labels=torch.zeros(5, dtype=torch.long)).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.bert.encoder.parameters())
+    assert model.bert.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+
+
+def test_keeping_all_is_the_dense_model(tiny_bert, tiny_batch, logits_of):
+    model, batch = pyramidize(tiny_bert(), Schedule.adaptive(0.6)), tiny_batch(LENGTHS)
+    with pyramid_encoder(model).keeping_all():
+        assert torch.allclose(logits_of(model, batch), logits_of(tiny_bert(), batch), atol=1e-5)
+
+
+# ---- what it costs ----
+
+
+@pytest.fixture
+def items(tiny_batch):
+    lengths = [5 + 7 * i % 40 for i in range(60)]
+    ids = tiny_batch(lengths)["input_ids"]
+    return [Encoded(row[:n].tolist()) for row, n in zip(ids, lengths, strict=True)]
+
+
+def test_the_radius_for_a_speedup(tiny_bert, items):
+    model = tiny_bert()
+    found = solve_adaptive(model, 1.5, items)
+    assert found.ideal == pytest.approx(1.5, rel=0.1)
+    assert found.ideal >= 1.5
+    pyramid = pyramidize(tiny_bert(), found.schedule)
+    kept = kept_lengths(pyramid, items, batch_size=8)
+    assert ideal_speedup(pyramid, items, kept) == pytest.approx(found.ideal, rel=1e-6)
+    assert found.mean_lengths[0] == pytest.approx(sum(row[0] for row in kept) / 60)
+    assert Schedule.adaptive_for_speedup(model, 1.5, items) == found.schedule
+    assert not hasattr(model.config, "pyramid")
+    json.dumps(found.to_dict())
+
+
+def test_what_cannot_be_solved(tiny_bert, items):
+    with pytest.raises(PyramidError, match=r"cannot be reached on these texts: at most \d"):
+        solve_adaptive(tiny_bert(), 50, items)
+    with pytest.raises(PyramidError, match=r"at least 1, got 0\.5"):
+        solve_adaptive(tiny_bert(), 0.5, items)
+    with pytest.raises(DataError, match="at least 50 texts, got 49"):
+        solve_adaptive(tiny_bert(), 1.5, items[:49])
+
+
+def test_the_ledger_counts_what_was_kept(tiny_bert, items):
+    pyramid = pyramidize(tiny_bert(), Schedule.adaptive(0.7))
+    kept = kept_lengths(pyramid, items)
+    ledger = measure(tiny_bert(), pyramid, Workload(items, 44, "test"), batch_size=1, rounds=1, warmup=0)
+    macs = [Cost.of(k, len(i), 32, 64, cls_only=True).macs for k, i in zip(kept, items, strict=True)]
+    assert ledger.entries["pyramid"].macs == sum(macs)
+
+
+def test_fixed_schedules_are_asked(tiny_bert, items):
+    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5))
+    assert kept_lengths(pyramid, items)[0] == Schedule.constant(0.5).lengths(len(items[0]), 4)
+    with pytest.raises(PyramidError, match="takes a pyramid"):
+        kept_lengths(tiny_bert(), items)

@@ -1,0 +1,174 @@
+"""How likely a pyramid's answer differs from the dense model's, and running the doubtful ones again."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from pyramid_bert import Certificate, PyramidClassifier, PyramidError, Schedule, pyramidize, restore
+from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError
+from pyramid_bert.evidence import Evidence, Trial, removed_by_share, worst
+from pyramid_bert.labels import Labels
+
+SCHEDULE = Schedule.constant(0.3, first_layer=2)
+
+
+@pytest.fixture(scope="module")
+def texts(vocabulary):
+    draw = np.random.default_rng(0)
+    return [" ".join(draw.choice(vocabulary.words[11:], size=draw.integers(3, 25))) for _ in range(80)]
+
+
+@pytest.fixture
+def clf(tiny_bert, tokenizer):
+    return PyramidClassifier(pyramidize(tiny_bert(), SCHEDULE), tokenizer, labels=Labels(("bad", "good")))
+
+
+@pytest.fixture
+def dense_logits(clf, tokenizer, texts, tiny_bert):
+    return PyramidClassifier(tiny_bert(), tokenizer, labels=clf.labels).predict_logits(texts)
+
+
+def trial(doubt, radius, flips):
+    ones = np.ones(len(flips))
+    logits = np.zeros((len(flips), 2))
+    return Trial(Evidence(np.array(doubt), np.array(radius)), np.array(flips), ones, 3 * ones, logits, logits)
+
+
+# ---- predict ----
+
+
+def test_predict_returns_the_radius_when_asked(clf, texts):
+    labels, radius = clf.predict(texts, return_radius=True)
+    assert labels.tolist() == clf.predict(texts).tolist()
+    assert radius.shape == (80, 4)
+    assert (radius[:, 1] > 0).all()
+    chances, same = clf.predict_proba(texts, return_radius=True, batch_size=7)
+    assert chances.shape == (80, 2)
+    assert np.allclose(same, radius, atol=1e-5)
+
+
+@pytest.mark.parametrize("score", ["confidence", "radius"])
+def test_the_worst_share_of_a_list_is_run_again_with_all_tokens(clf, texts, dense_logits, score):
+    plain = clf.predict_logits(texts)
+    found = clf.answers(texts, fallback=0.25, score=score)
+    assert found.rerun.sum() == 20
+    assert np.allclose(found.logits[found.rerun], dense_logits[found.rerun], atol=1e-5)
+    assert np.allclose(found.logits[~found.rerun], plain[~found.rerun], atol=1e-6)
+    chances = clf.predict_proba(texts)
+    measure = 1 - abs(chances[:, 0] - chances[:, 1])
+    if score == "radius":
+        measure = clf.predict(texts, return_radius=True)[1].sum(1)
+    assert measure[found.rerun].min() >= measure[~found.rerun].max() - 1e-6
+
+
+def test_all_and_none(clf, texts, dense_logits):
+    assert np.allclose(clf.predict_logits(texts, fallback=1), dense_logits, atol=1e-5)
+    assert np.array_equal(clf.predict_logits(texts, fallback=0), clf.predict_logits(texts))
+
+
+def test_worst_takes_the_first_of_equal_ones_and_rounds():
+    assert worst(np.ones(10), 0.25).tolist() == [True] * 3 + [False] * 7
+    assert worst(np.ones(3), 0.1).sum() == 0
+
+
+def test_by_a_threshold_the_other_texts_do_not_matter(clf, texts):
+    clf.certificate = Certificate.fit(clf, texts[:60])
+    found = clf.answers(texts, fallback=0.3, streaming=True)
+    alone = [clf.answers([text], fallback=0.3, streaming=True).rerun[0] for text in texts[60:]]
+    assert found.rerun[60:].tolist() == alone
+    assert abs(found.rerun[:60].mean() - 0.3) <= 0.05  # on the texts of the calibration it is the share
+    assert ((found.chance >= 0) & (found.chance <= 1)).all()
+    assert not clf.answers(texts, fallback=0, streaming=True).rerun.any()
+
+
+# ---- the certificate ----
+
+
+def test_the_chance_of_a_flip_grows_with_the_score_and_is_calibrated():
+    draw = np.random.default_rng(1)
+    radius = draw.random(4000)
+    found = Certificate.of(trial(draw.random(4000), radius, draw.random(4000) < radius**2), "radius", {})
+    chances = found.chance(np.linspace(0, 1, 50))
+    assert (np.diff(chances) >= 0).all()
+    assert np.abs(chances - np.linspace(0, 1, 50) ** 2).mean() < 0.04
+    assert found.chance(-5.0) == found.chances[0]
+    assert found.threshold(0.1) == pytest.approx(0.9, abs=0.03)
+
+
+def test_both_finds_what_tells():
+    draw = np.random.default_rng(2)
+    radius, doubt = draw.random(2000), draw.random(2000)
+    found = trial(doubt, radius, radius + doubt > 1.7)
+    a, b = found.weights("both")
+    assert a == pytest.approx(b, rel=0.2)
+    at = {row["share"]: row["removed"] for row in removed_by_share(found, [0.05])}[0.05]
+    assert at["both"] > max(at["radius"], at["confidence"]) > at["random"] == 0.05
+    nothing = trial(doubt, radius, np.zeros(2000, dtype=bool))
+    assert nothing.weights("both") == (1.0, 0.0)
+
+
+def test_the_cost_of_running_again():
+    found = trial(np.arange(100.0), np.zeros(100), np.arange(100) % 2 == 0)
+    assert found.speedup() == 3
+    assert found.speedup(np.arange(100) < 10) == pytest.approx(300 / 130)
+
+
+def test_it_is_saved_with_the_model_as_json_and_forgotten_by_training(clf, texts, tmp_path):
+    clf.certificate = Certificate.fit(clf, texts, score="both")
+    assert Certificate.from_dict(json.loads(json.dumps(clf.certificate.to_dict()))) == clf.certificate
+    clf.save(tmp_path / "model")
+    loaded = PyramidClassifier.load(tmp_path / "model")
+    assert loaded.certificate == clf.certificate
+    a, b = (c.answers(texts, fallback=0.1, streaming=True) for c in (clf, loaded))
+    assert np.array_equal(a.rerun, b.rerun)
+    loaded.save(tmp_path / "model")  # over itself
+    loaded.fit(["a fine film", "a dull mess"], ["good", "bad"], epochs=1, progress=False)
+    assert loaded.certificate is None
+
+
+def test_other_settings_need_another_certificate(clf, texts):
+    clf.certificate = Certificate.fit(clf, texts)
+    pyramidize(clf.model, Schedule.constant(0.5))
+    with pytest.raises(PyramidError, match="other pyramid settings"):
+        clf.predict(texts, fallback=0.1)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 99}', '{"format": 1, "score": "x"}'])
+def test_damaged_certificates(tmp_path, text):
+    (tmp_path / "certificate.json").write_text(text)
+    with pytest.raises(CheckpointError):
+        Certificate.load(tmp_path)
+
+
+# ---- refusals, before any work ----
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, True, "all"])
+def test_fallback_is_a_share(clf, texts, share):
+    with pytest.raises(PyramidError, match=r"share of the texts in 0-1, got"):
+        clf.predict(texts, fallback=share)
+
+
+def test_what_cannot_be_certified(clf, texts, tokenizer, tiny_bert, monkeypatch):
+    with pytest.raises(DataError, match="at least 50 texts to be calibrated on, got 49"):
+        Certificate.fit(clf, texts[:49])
+    with pytest.raises(PyramidError, match="unknown score 'confidenc'; did you mean 'confidence'"):
+        Certificate.fit(clf, texts, score="confidenc")
+    numbers = PyramidClassifier(pyramidize(tiny_bert(labels=1), SCHEDULE), tokenizer, labels=Labels(None))
+    for refused in (lambda: Certificate.fit(numbers, texts), lambda: numbers.predict(texts, fallback=0.1)):
+        with pytest.raises(PyramidError, match="predicts numbers, which do not flip"):
+            refused()
+    with pytest.raises(PyramidError, match="certificate, and the model has none"):
+        clf.predict(texts, fallback=0.1, streaming=True)
+    with pytest.raises(PyramidError, match="score='both' takes its numbers from a certificate"):
+        clf.predict(texts, fallback=0.1, score="both")
+    with pytest.raises(PyramidError, match="give fallback as well"):
+        clf.predict(texts, score="radius")
+    monkeypatch.setitem(sys.modules, "sklearn.isotonic", None)
+    with pytest.raises(MissingExtraError, match=r"scikit-learn: pip install 'pyramid-bert\[train\]'"):
+        Certificate.fit(clf, texts)
+    restore(clf.model)
+    with pytest.raises(PyramidError, match="dense model cannot differ"):
+        Certificate.fit(clf, texts)

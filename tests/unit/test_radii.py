@@ -1,0 +1,100 @@
+"""The covering radius of every layer, from the pass that is made anyway."""
+
+import pytest
+import torch
+
+from pyramid_bert import PyramidError, Schedule, pyramidize
+from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.data import Encoded
+from pyramid_bert.inference import outputs_of
+from pyramid_bert.select import Geometry
+
+SCHEDULE = Schedule.exponential(0.3, last_layer=3, first_layer=2, min_tokens=2)
+LENGTHS = [17, 9, 25, 3]
+
+
+def covers_of(model, batch):
+    with torch.no_grad(), pyramid_encoder(model).measuring() as radii:
+        logits = model(**batch).logits
+    return logits, radii.covers
+
+
+@pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}, {"reduce": "drop", "weighted": True}])
+@pytest.mark.parametrize("selector", ["coreset", "attention", "first", "random"])
+def test_the_radius_is_the_trace_s_and_measuring_changes_no_logit(tiny_bert, tiny_batch, logits_of, selector, settings):
+    model, batch = pyramidize(tiny_bert(), SCHEDULE, selector, **settings), tiny_batch(LENGTHS)
+    logits, covers = covers_of(model, batch)
+    assert torch.equal(logits, logits_of(model, batch))
+    with torch.no_grad(), pyramid_encoder(model).tracing() as trace:
+        model(**batch)
+    traced = {entry.layer: entry.radius for entry in trace.layers}
+    for layer in (2, 3):
+        assert torch.allclose(covers.radius[:, layer - 1], traced[layer], atol=1e-5)
+    assert covers.radius[:, [0, 3]].eq(0).all()  # no drop, and a last layer that computes CLS alone
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_relative_to_what_cls_alone_would_leave(tiny_bert, tiny_batch, metric):
+    model, batch = pyramidize(tiny_bert(), Schedule.constant(1e-9, first_layer=2), metric=metric), tiny_batch(LENGTHS)
+    _, covers = covers_of(model, batch)  # keeps CLS alone
+    assert torch.allclose(covers.relative[:, 1], torch.ones(4), atol=1e-5)
+    pyramidize(model, Schedule.constant(0.5, first_layer=2), metric=metric)
+    _, covers = covers_of(model, batch)
+    assert (covers.relative[:3, 1] < 1).all()
+    assert (covers.radius[:3, 1] > 0).all()
+
+
+def test_tokens_kept_are_recorded(tiny_bert, tiny_batch):
+    model = pyramidize(tiny_bert(), SCHEDULE)
+    _, covers = covers_of(model, tiny_batch(LENGTHS))
+    for row, n in enumerate(LENGTHS):
+        assert covers.kept[row, :3].tolist() == list(SCHEDULE.lengths(n, 4)[:3])
+
+
+@pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}])
+def test_the_core_set_s_radius_takes_no_second_pass(tiny_bert, tiny_batch, monkeypatch, settings):
+    """As many Gram matrices and nearest-token passes with the radius as without."""
+    from pyramid_bert import reduction
+
+    calls = []
+    for owner, name in ((Geometry, "of"), (reduction, "nearest_kept")):
+        original = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *a, _run=original, _name=name, **k: calls.append(_name) or _run(*a, **k)
+        )
+    model, batch = pyramidize(tiny_bert(), SCHEDULE, **settings), tiny_batch(LENGTHS)
+    with torch.no_grad():
+        model(**batch)
+    plain = calls.copy()
+    calls.clear()
+    covers_of(model, batch)
+    assert calls == plain
+    assert "of" in plain
+
+
+def test_another_pass_starts_anew_and_a_selection_at_the_input_counts_for_layer_1(tiny_bert, tiny_batch):
+    model = pyramidize(tiny_bert(), Schedule.input_only(0.5))
+    with torch.no_grad(), pyramid_encoder(model).measuring() as radii:
+        model(**tiny_batch([20]))
+        model(**tiny_batch([9, 12]))
+    assert radii.covers.kept.tolist() == [[5] * 4, [6] * 4]
+    assert (radii.covers.radius[:, 0] > 0).all()
+    assert radii.covers.radius[:, 1:].eq(0).all()
+
+
+def test_outputs_keep_the_order_of_the_texts(tiny_bert, tiny_batch):
+    model, batch = pyramidize(tiny_bert(), SCHEDULE), tiny_batch(LENGTHS)
+    items = [Encoded(row[:n].tolist()) for row, n in zip(batch["input_ids"], LENGTHS, strict=True)]
+    together = outputs_of(model, items, 0, batch_size=3, covers=True).covers
+    for row, item in enumerate(items):
+        alone = outputs_of(model, [item], 0, batch_size=1, covers=True).covers
+        assert torch.allclose(together.radius[row], alone.radius[0], atol=1e-5)
+        assert together.kept[row].tolist() == alone.kept[0].tolist()
+
+
+def test_who_keeps_no_token_has_no_radius(tiny_bert):
+    model = pyramidize(tiny_bert(), Schedule.strided(2, [2]), "pool")
+    with pytest.raises(PyramidError, match="'pool' makes new vectors"):
+        outputs_of(model, [Encoded([2, 9, 3])], 0, batch_size=1, covers=True)
+    with pytest.raises(PyramidError, match="dense model drops no token"):
+        outputs_of(tiny_bert(), [Encoded([2, 9, 3])], 0, batch_size=1, covers=True)
