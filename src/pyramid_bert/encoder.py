@@ -49,7 +49,7 @@ class Backbone(Protocol):
             hidden: (B, N, D).
             bias: (B, 1, 1, N) added to the key logits, or None.
             queries: Compute only the first so many tokens; None for all.
-            voters: (B, N) bool, the queries that count towards received attention; None when all do.
+            voters: (B, Q) bool, which of the first Q queries count towards received attention; None when all do.
             want_received: Return the attention (B, N) that each token receives as well.
         """
 
@@ -158,7 +158,7 @@ class PyramidEncoder(nn.Module):
                 tokens.hidden,
                 _key_bias(tokens),
                 queries=1 if only_cls else None,
-                voters=tokens.mask,
+                voters=self.voters(tokens),
                 want_received=shrinks and self.selector.needs_attention,
             )
             if shrinks and self.placement == "middle":
@@ -197,6 +197,12 @@ class PyramidEncoder(nn.Module):
         if _KEEPING_ALL.get() is self:
             return [tuple(counts)] * layers
         return list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
+
+    def voters(self, tokens: Tokens) -> Tensor | None:
+        """Whose attention the selector goes by; see `Backbone.attend`."""
+        if self.selector.voters == "cls":
+            return torch.ones(len(tokens.counts), 1, dtype=torch.bool, device=tokens.hidden.device)
+        return tokens.mask
 
     def _seed(self) -> int:
         """The seed of this pass: drawn from torch's own state in training, fixed in evaluation."""

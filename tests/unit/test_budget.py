@@ -128,7 +128,7 @@ def test_a_measurement_corrects_the_aim(known_costs, tiny_bert, monkeypatch):
 
     def measured(dense, pyramid, schedule, lengths, batch_size, after_each):
         shapes = batch_shapes(lengths, batch_size)
-        return 0.8 * budget_module._predicted(made_up(cls_only=True), shapes, schedule)
+        return 0.8 * budget_module.predicted_speedup(made_up(cls_only=True), shapes, schedule)
 
     monkeypatch.setattr(budget_module, "_measured", measured)
     solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)

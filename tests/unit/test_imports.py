@@ -25,6 +25,7 @@ LAYERS = [
     {"explanation"},
     {"classifier", "tracing"},
     {"study", "bench", "viz"},
+    {"search"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},

@@ -89,18 +89,18 @@ def solve_speedup(
     batch_size = min(batch_size, len(lengths))
     dense = restore(copy.deepcopy(model)).eval()
     pyramid = copy.deepcopy(model).eval()
-    apply_settings(pyramid, _extreme(), settings or {})
+    apply_settings(pyramid, extreme_schedule(), settings or {})
     calibration = calibrate(pyramid, max(lengths), batch_size=batch_size, after_each=after_each)
     curves = RadiusCurves.of(dense, pyramid, sample) if sample else None
     shapes = batch_shapes(lengths, batch_size)
-    reachable = _predicted(calibration, shapes, _extreme())
+    reachable = predicted_speedup(calibration, shapes, extreme_schedule())
     if reachable < speedup:
-        raise _out_of_reach(speedup, lengths, batch_size, reachable)
+        raise out_of_reach(speedup, lengths, batch_size, reachable)
     tries: list[Solution] = []
     aim = speedup
     while True:
         schedule, bound = _best(calibration, shapes, min(aim, reachable), curves)
-        predicted = _predicted(calibration, shapes, schedule)
+        predicted = predicted_speedup(calibration, shapes, schedule)
         measured = None
         if verify:
             some = _fair_choice(lengths, calibration)
@@ -111,11 +111,12 @@ def solve_speedup(
         aim *= speedup / measured
     best = min(tries, key=lambda found: abs((found.measured or speedup) / speedup - 1))
     if best.measured is not None and best.measured < (1 - _TOO_FAR) * speedup:
-        raise _out_of_reach(speedup, lengths, batch_size, max(found.measured or 0.0 for found in tries))
+        raise out_of_reach(speedup, lengths, batch_size, max(found.measured or 0.0 for found in tries))
     return best
 
 
-def _out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> PyramidError:
+def out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> PyramidError:
+    """The error that names the largest speed-up that can be reached."""
     mean = sum(lengths) / len(lengths)
     return PyramidError(
         f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
@@ -138,7 +139,7 @@ def _best(
     for first in range(1, layers + 1):
         for last in range(first, layers + 1):
             make = partial(Schedule.exponential, last_layer=last, first_layer=first, min_tokens=MIN_TOKENS)
-            schedule = _with_speedup(calibration, shapes, aim, make)
+            schedule = with_speedup(partial(predicted_speedup, calibration, shapes), aim, make)
             if schedule is None:
                 continue
             bound = None if curves is None else curves.bound(schedule)
@@ -150,23 +151,30 @@ def _best(
     return schedule, bound
 
 
-def _with_speedup(
-    calibration: Calibration, shapes: Shapes, aim: float, make: Callable[[float], Schedule]
+def with_speedup(
+    speedup_of: Callable[[Schedule], float], aim: float, make: Callable[[float], Schedule]
 ) -> Schedule | None:
-    """The schedule with the largest keep ratio that is predicted to reach `aim`; None when none does."""
+    """The schedule with the largest keep ratio whose speed-up reaches `aim`; None when none does.
+
+    Args:
+        speedup_of: The speed-up that a schedule gives, as predicted or counted.
+        aim: The speed-up that is wanted.
+        make: Makes a schedule of a keep ratio.
+    """
     low, high = _SMALLEST_RATIO, 1.0  # `low` reaches it, `high` does not
-    if _predicted(calibration, shapes, make(low)) < aim:
+    if speedup_of(make(low)) < aim:
         return None
     for _ in range(12):
         middle = (low + high) / 2
-        if _predicted(calibration, shapes, make(middle)) >= aim:
+        if speedup_of(make(middle)) >= aim:
             low = middle
         else:
             high = middle
     return make(low)
 
 
-def _predicted(calibration: Calibration, shapes: Shapes, schedule: Schedule) -> float:
+def predicted_speedup(calibration: Calibration, shapes: Shapes, schedule: Schedule) -> float:
+    """The speed-up over the dense model that a calibration predicts for batches of these shapes."""
     dense = sum(count * calibration.dense(n, masked=masked) for (n, masked), count in shapes.items())
     return dense / sum(count * calibration.pyramid(schedule, n, masked=masked) for (n, masked), count in shapes.items())
 
@@ -184,9 +192,22 @@ def _measured(
     assert settings is not None
     pyramidize(pyramid, config=settings.replace(schedule=schedule))
     workload = Workload.synthetic(lengths, vocabulary=dense.config.vocab_size)
+    return interleaved_speedup(dense, pyramid, workload, batch_size, after_each=after_each)
+
+
+def interleaved_speedup(
+    dense: Any,
+    pyramid: Any,
+    workload: Workload,
+    batch_size: int,
+    *,
+    rounds: int = 3,
+    after_each: Callable[[], object] | None = None,
+) -> float:
+    """How many times faster the pyramid runs these rows than the dense model, both sorted by length and in turn."""
     batches = workload.tensors(workload.by_length(batch_size))
     runs = {"dense": partial(forward_all, dense, batches), "pyramid": partial(forward_all, pyramid, batches)}
-    return time_interleaved(runs, rounds=3, after_each=after_each).speedup("pyramid", over="dense")
+    return time_interleaved(runs, rounds=rounds, after_each=after_each).speedup("pyramid", over="dense")
 
 
 def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> list[int]:
@@ -200,14 +221,19 @@ def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> list[int]:
     return [n for batch in batches[(step - 1) // 2 :: step] for n in batch]
 
 
-def _extreme() -> Schedule:
+def extreme_schedule() -> Schedule:
     """As fast as a schedule gets."""
     return Schedule.exponential(_SMALLEST_RATIO, 1, min_tokens=MIN_TOKENS)
 
 
-def _check(model: Any, speedup: float, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
+def check_speedup(speedup: float) -> None:
+    """Raises unless `speedup` can be asked for."""
     if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not 1 <= speedup < _FASTEST:
         raise PyramidError(f"speedup must be a number in 1-{_FASTEST}, got {speedup!r}; 2 means twice as fast")
+
+
+def _check(model: Any, speedup: float, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
+    check_speedup(speedup)
     positions = model.config.max_position_embeddings
     if not lengths or min(lengths) < 1 or max(lengths) > positions:
         shown = f"{min(lengths)}-{max(lengths)}" if lengths else "none"

@@ -24,6 +24,7 @@ from ..timing import time_interleaved
 from .workload import wait_for
 
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
+_OF_THE_SELECTOR = ("choosing", "attention", "attention_ranked")  # ranking costs what it adds to attention
 _POINTS = 6
 
 
@@ -88,6 +89,7 @@ def calibrate(
     *,
     batch_size: int,
     rounds: int = 3,
+    known: Calibration | None = None,
     after_each: Callable[[], object] | None = None,
 ) -> Calibration:
     """Times the parts of `pyramid` on random batches of up to `longest` tokens.
@@ -97,6 +99,8 @@ def calibrate(
         longest: The longest length to be asked for.
         batch_size: Rows a batch.
         rounds: How many times each is timed; medians count.
+        known: A calibration of the same weights with another selector or reduction: only choosing is timed again, and
+            what it asks of attention.
         after_each: Called after each single run, for a progress bar.
     """
     encoder = pyramid_encoder(pyramid)
@@ -106,15 +110,18 @@ def calibrate(
     runs = {}
     for n in grid:
         hidden = torch.randn(batch_size, n, pyramid.config.hidden_size).to(pyramid.device, pyramid.dtype)
-        runs.update({(part, n): run for part, run in _parts(pyramid, encoder, hidden).items()})
+        parts = _parts(pyramid, encoder, hidden)
+        runs.update({(part, n): run for part, run in parts.items() if known is None or part in _OF_THE_SELECTOR})
     timing = time_interleaved(
         {f"{part} {n}": run for (part, n), run in runs.items()}, rounds=rounds, after_each=after_each
     )
     layers = len(encoder.layer)
     scale = {part: 1 if part in ("rest", "choosing") else layers for part in PARTS}
+    timed = [part for part in PARTS if (part, grid[0]) in runs]
+    seconds = {part: tuple(timing.median(f"{part} {n}") / scale[part] for n in grid) for part in timed}
     return Calibration(
         lengths=tuple(grid),
-        seconds={part: tuple(timing.median(f"{part} {n}") / scale[part] for n in grid) for part in PARTS},
+        seconds=seconds if known is None else {**known.seconds, **seconds},
         batch_size=batch_size,
         layers=layers,
         weighted=encoder.weighted,
@@ -145,6 +152,7 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
     backbone, base = encoder.backbone, base_model(pyramid)
     ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
     ranks = encoder.selector.needs_attention
+    ranking = {"voters": encoder.voters(Tokens(hidden, [n] * rows, None, size=None)), "want_received": ranks}
 
     def through(step: Callable[[Any], object]) -> Callable[[], None]:
         def run() -> None:
@@ -173,7 +181,7 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
     return {
         "attention": through(lambda layer: backbone.attend(layer, hidden, None)),
         "attention_masked": through(lambda layer: backbone.attend(layer, hidden, bias)),
-        "attention_ranked": through(lambda layer: backbone.attend(layer, hidden, None, want_received=ranks)),
+        "attention_ranked": through(lambda layer: backbone.attend(layer, hidden, None, **ranking)),
         "feed_forward": through(lambda layer: backbone.feed_forward(layer, hidden)),
         "choosing": choose,
         "cls_attention": through(lambda layer: backbone.attend(layer, hidden, bias, queries=1)),

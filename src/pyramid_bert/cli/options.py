@@ -116,7 +116,9 @@ def numbers(option: str, text: str) -> list[int]:
 def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     """How tokens are chosen and what becomes of the others."""
     group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
-    group.add_argument("--selector", help="coreset (default), attention, first, random, pool or input-first")
+    group.add_argument(
+        "--selector", help="coreset (default), attention, cls-attention, first, random, pool or input-first"
+    )
     group.add_argument("--reduce", choices=("drop", "merge"), help="drop the others (the paper) or merge them")
     group.add_argument("--weighted", action="store_true", help="with drop: weigh tokens by how many they stand for")
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
