@@ -170,12 +170,12 @@ class PyramidClassifier:
         data = self._training_data(texts, labels, known)
         metric = settings.metric_for(regression=known.classes is None)
         # A dry run: what would fail after the first epoch fails now.
-        _metrics(known, labels, np.arange(len(data) * known.outputs).reshape(len(data), known.outputs))
+        metrics_of(known, labels, np.arange(len(data) * known.outputs).reshape(len(data), known.outputs))
 
         def measure() -> dict[str, float]:
             size = settings.eval_batch_size
             outputs = outputs_of(self.model, data.items, data.pad_id, batch_size=size, share=True)
-            return _metrics(known, labels, outputs.logits.numpy())
+            return metrics_of(known, labels, outputs.logits.numpy())
 
         return Dev(data, measure, metric)
 
@@ -240,7 +240,7 @@ class PyramidClassifier:
         known = self.known_labels()
         known.targets(labels, texts=len(texts))  # refuses unknown labels before any work
         logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
-        return _metrics(known, labels, logits)
+        return metrics_of(known, labels, logits)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -353,7 +353,8 @@ def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, An
         pyramidize(model, config=saved.replace(**changes))
 
 
-def _metrics(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:
+def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:
+    """The metrics by name of outputs (n, classes), given the true labels."""
     measure = regression_metrics if known.classes is None else classification_metrics
     return measure(list(labels), known.decode(logits).tolist())
 
@@ -386,4 +387,4 @@ def _saved_labels(path: str | Path, model: Any) -> Labels:
     return labels
 
 
-__all__ = ["PyramidClassifier", "apply_settings", "default_schedule"]
+__all__ = ["PyramidClassifier", "apply_settings", "default_schedule", "metrics_of"]

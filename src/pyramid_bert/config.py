@@ -102,7 +102,7 @@ class PyramidConfig:
             )
         if selector.needs_attention and at_input:
             raise PyramidError(
-                "the selector 'attention' cannot select at the input: no attention has been computed there; "
+                f"the selector {self.selector!r} cannot select at the input: no attention has been computed there; "
                 "use 'coreset', 'first' or 'random'"
             )
         pools = self.selector == "pool"

@@ -6,7 +6,6 @@ model family); how narrow and who stays come as a schedule and a selector.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +21,7 @@ from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
 from .select import Geometry, get_selector, pool_groups, shortest_cover, to_radius
 from .select.coreset import CentersPerStep, distance_to_cls
 from .select.distance import Metric
+from .tokens import Tokens
 from .trace import Radii, Trace
 
 # Which encoder is traced, measured or keeps everything in this thread: state of a pass, not of a model that many share.
@@ -50,7 +50,7 @@ class Backbone(Protocol):
             hidden: (B, N, D).
             bias: (B, 1, 1, N) added to the key logits, or None.
             queries: Compute only the first so many tokens; None for all.
-            voters: (B, N) bool, the queries that count towards received attention; None when all do.
+            voters: (B, Q) bool, which of the first Q queries count towards received attention; None when all do.
             want_received: Return the attention (B, N) that each token receives as well.
         """
 
@@ -59,17 +59,6 @@ class Backbone(Protocol):
 
     def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
         """Called with the input and output of each layer; returns what goes on to the next."""
-
-
-@dataclasses.dataclass
-class Tokens:
-    """The tokens between two steps of the loop."""
-
-    hidden: Tensor  # (B, N, D)
-    counts: list[int]  # real tokens of each row: known on the host, so that nothing is read back from the device
-    mask: Tensor | None  # (B, N) bool; None when no row has pads
-    size: Tensor | None  # (B, N) input tokens behind each token; None when that is 1 or attention is not weighted
-    copies: Reduction | None = None  # with "replace": whose copy each token is; `counts` is of those that are none
 
 
 class PyramidEncoder(nn.Module):
@@ -186,9 +175,9 @@ class PyramidEncoder(nn.Module):
             tokens.hidden, received = self.backbone.attend(
                 layer,
                 tokens.hidden,
-                _key_bias(tokens),
+                tokens.key_bias(),
                 queries=1 if only_cls else None,
-                voters=tokens.mask if tokens.copies is None else tokens.copies.stands_for_itself(),
+                voters=self.voters(tokens),
                 want_received=shrinks and self.selector.needs_attention,
             )
             if shrinks and self.placement == "middle":
@@ -236,6 +225,12 @@ class PyramidEncoder(nn.Module):
         found = (self.schedule.options(n, number) or () for n in full)
         return [tuple(min(option, count) for option in row) for row, count in zip(found, counts, strict=True)]
 
+    def voters(self, tokens: Tokens) -> Tensor | None:
+        """Whose attention the selector goes by; see `Backbone.attend`."""
+        if self.selector.voters == "cls":
+            return torch.ones(len(tokens.counts), 1, dtype=torch.bool, device=tokens.hidden.device)
+        return tokens.mask if tokens.copies is None else tokens.copies.stands_for_itself()
+
     def _seed(self) -> int:
         """The seed of this pass: drawn from torch's own state in training, fixed in evaluation."""
         if self.training and self.selector.name == "random":
@@ -263,7 +258,7 @@ class PyramidEncoder(nn.Module):
             return
         slots = max(keep)
         if self.weighted:
-            tokens.size = reduction.sizes(_sizes(tokens), slots)
+            tokens.size = reduction.sizes(tokens.sizes, slots)
         tokens.hidden = reduction.apply(tokens.hidden)
         tokens.counts = list(keep)
         tokens.mask = None if min(keep) == slots else reduction.mask
@@ -311,7 +306,7 @@ class PyramidEncoder(nn.Module):
         if self.selector.select is None:
             assert isinstance(self.schedule, StridedSchedule)
             group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
-            ones = torch.ones_like(group, dtype=_sizes(tokens).dtype)
+            ones = torch.ones_like(group, dtype=tokens.sizes.dtype)
             reduction = Reduction.from_group(group, max(keep), ones)
             self._record(tokens, number, reduction, hidden.new_zeros(rows), keep)
             return reduction, keep
@@ -342,7 +337,7 @@ class PyramidEncoder(nn.Module):
             radius = to_radius(squared.amax(dim=1), self.metric)
         if merging:
             reduction, _ = reduction.with_groups(knobs["geometry"], mask, skip_cls=True)
-            reduction = reduction.merged(_sizes(tokens))
+            reduction = reduction.merged(tokens.sizes)
         self._record(tokens, number, reduction, hidden.new_zeros(rows) if radius is None else radius, keep)
         return reduction, keep
 
@@ -372,28 +367,3 @@ class PyramidEncoder(nn.Module):
 
 def _any_shorter(options: Sequence[Sequence[int]], counts: Sequence[int]) -> bool:
     return any(row[0] < count for row, count in zip(options, counts, strict=True))
-
-
-def _sizes(tokens: Tokens) -> Tensor:
-    """The sizes (B, N), in the precision of distances: fp32, or fp64 for an fp64 model."""
-    if tokens.size is not None:
-        return tokens.size
-    dtype = torch.promote_types(tokens.hidden.dtype, torch.float32)
-    return torch.ones(tokens.hidden.shape[:2], dtype=dtype, device=tokens.hidden.device)
-
-
-def _key_bias(tokens: Tokens) -> Tensor | None:
-    """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.
-
-    A key with log(s) added weighs as much as s copies of it (the paper's Remark 1).
-    """
-    if tokens.mask is None and tokens.size is None:
-        return None
-    dtype = tokens.hidden.dtype
-    if tokens.size is None:
-        bias = torch.zeros(tokens.hidden.shape[:2], dtype=dtype, device=tokens.hidden.device)
-    else:
-        bias = tokens.size.clamp(min=1e-6).log().to(dtype)
-    if tokens.mask is not None:
-        bias = bias.masked_fill(~tokens.mask, torch.finfo(dtype).min)
-    return bias[:, None, None, :]

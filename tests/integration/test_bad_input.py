@@ -155,7 +155,7 @@ def test_masks_that_a_pyramid_cannot_serve(tiny_bert, tiny_batch):
 def test_attention_selection_on_a_backbone_that_cannot_give_it():
     from pyramid_bert.select import get_selector
 
-    with pytest.raises(PyramidError, match="'attention' needs the attention that tokens receive"):
+    with pytest.raises(PyramidError, match="selection by attention needs the attention that tokens receive"):
         get_selector("attention").select(torch.zeros(1, 4, 2), None, 2)
 
 

@@ -203,7 +203,7 @@ def test_attention_keeps_what_receives_most():
 
 
 def test_attention_cannot_do_without_attention():
-    with pytest.raises(PyramidError, match=r"^the selector 'attention' needs the attention that tokens receive"):
+    with pytest.raises(PyramidError, match=r"^selection by attention needs the attention that tokens receive"):
         get_selector("attention").select(torch.zeros(1, 5, 1), None, 3)
 
 

@@ -130,7 +130,7 @@ def test_a_measurement_corrects_the_aim(known_costs, tiny_bert, monkeypatch):
     """A machine on which everything is 20 % slower than predicted: the solver has to aim higher."""
 
     def measured(solver, schedule):
-        return 0.8 * budget_module._predicted(made_up(cls_only=True), solver.shapes, schedule)
+        return 0.8 * budget_module.predicted_speedup(made_up(cls_only=True), solver.shapes, schedule)
 
     monkeypatch.setattr(Solver, "_measured", measured)
     solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)

@@ -148,7 +148,10 @@ def _attend(
     context, weights = run(attention, query, key, value, bias, dropout=dropout, scaling=attention.scaling)
     context = context.flatten(2)  # (B, Q, D)
     context, weights = _fire_hooks(attention, hidden, (context, weights))
-    received = received_attention(query, key, bias, voters, attention.scaling) if want_received else None
+    received = None
+    if want_received:
+        voting = query if voters is None else query[:, :, : voters.shape[1]]
+        received = received_attention(voting, key, bias, voters, attention.scaling)
     return layer.attention.output(context, asking), received
 
 

@@ -89,13 +89,13 @@ class Solver:
         self._after_each = after_each
         self._dense = restore(copy.deepcopy(model)).eval()
         self._pyramid = copy.deepcopy(model).eval()
-        apply_settings(self._pyramid, _extreme(), settings or {})
+        apply_settings(self._pyramid, extreme_schedule(), settings or {})
         self.calibration = calibrate(
             self._pyramid, max(self.lengths), batch_size=self.batch_size, after_each=after_each
         )
         self.curves = RadiusCurves.of(self._dense, self._pyramid, sample) if sample else None
         self.shapes = batch_shapes(self.lengths, self.batch_size)
-        self.reachable = _predicted(self.calibration, self.shapes, _extreme())
+        self.reachable = predicted_speedup(self.calibration, self.shapes, extreme_schedule())
 
     def solve(self, speedup: float, *, verify: bool = True) -> Solution:
         """The schedule for a speed-up over the dense model on length-sorted batches.
@@ -106,12 +106,12 @@ class Solver:
         """
         check_speedup(speedup)
         if self.reachable < speedup:
-            raise self._out_of_reach(speedup, self.reachable)
+            raise out_of_reach(speedup, self.lengths, self.batch_size, self.reachable)
         tries: list[Solution] = []
         aim = speedup
         while True:
             schedule, bound = _best(self.calibration, self.shapes, min(aim, self.reachable), self.curves)
-            predicted = _predicted(self.calibration, self.shapes, schedule)
+            predicted = predicted_speedup(self.calibration, self.shapes, schedule)
             measured = self._measured(schedule) if verify else None
             tries.append(Solution(schedule, speedup, predicted, measured, self.reachable, bound, len(tries)))
             if measured is None or abs(measured / speedup - 1) <= _CLOSE_ENOUGH or len(tries) == _TRIES:
@@ -119,7 +119,8 @@ class Solver:
             aim *= speedup / measured
         best = min(tries, key=lambda found: abs((found.measured or speedup) / speedup - 1))
         if best.measured is not None and best.measured < (1 - _TOO_FAR) * speedup:
-            raise self._out_of_reach(speedup, max(found.measured or 0.0 for found in tries))
+            largest = max(found.measured or 0.0 for found in tries)
+            raise out_of_reach(speedup, self.lengths, self.batch_size, largest)
         return best
 
     def _measured(self, schedule: Schedule) -> float:
@@ -129,19 +130,13 @@ class Solver:
         pyramidize(self._pyramid, config=settings.replace(schedule=schedule))
         some = _fair_choice(self.lengths, self.calibration)
         workload = Workload.synthetic(some, vocabulary=self._dense.config.vocab_size)
-        batches = workload.tensors(workload.by_length(self.batch_size))
-        runs = {
-            "dense": partial(forward_all, self._dense, batches),
-            "pyramid": partial(forward_all, self._pyramid, batches),
-        }
-        timing = time_interleaved(runs, rounds=_ROUNDS_TO_VERIFY, after_each=self._after_each)
-        return timing.speedup("pyramid", over="dense")
-
-    def _out_of_reach(self, speedup: float, reachable: float) -> PyramidError:
-        mean = sum(self.lengths) / len(self.lengths)
-        return PyramidError(
-            f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
-            f"{self.batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
+        return interleaved_speedup(
+            self._dense,
+            self._pyramid,
+            workload,
+            self.batch_size,
+            rounds=_ROUNDS_TO_VERIFY,
+            after_each=self._after_each,
         )
 
 
@@ -159,6 +154,15 @@ def solve_speedup(model: Any, speedup: float, lengths: Sequence[int], *, verify:
     return Solver(model, lengths, **how).solve(speedup, verify=verify)
 
 
+def out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> PyramidError:
+    """The error that names the largest speed-up that can be reached."""
+    mean = sum(lengths) / len(lengths)
+    return PyramidError(
+        f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
+        f"{batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
+    )
+
+
 def calibration_runs(lengths: Sequence[int]) -> int:
     """How often `solve_speedup` is expected to call `after_each`."""
     return runs_of_calibration(max(lengths)) + 2 * 2 * (1 + _ROUNDS_TO_VERIFY)
@@ -174,7 +178,7 @@ def _best(
     for first in range(1, layers + 1):
         for last in range(first, layers + 1):
             make = partial(Schedule.exponential, last_layer=last, first_layer=first, min_tokens=MIN_TOKENS)
-            schedule = _with_speedup(calibration, shapes, aim, make)
+            schedule = with_speedup(partial(predicted_speedup, calibration, shapes), aim, make)
             if schedule is None:
                 continue
             bound = None if curves is None else curves.bound(schedule)
@@ -186,25 +190,47 @@ def _best(
     return schedule, bound
 
 
-def _with_speedup(
-    calibration: Calibration, shapes: Shapes, aim: float, make: Callable[[float], Schedule]
+def with_speedup(
+    speedup_of: Callable[[Schedule], float], aim: float, make: Callable[[float], Schedule]
 ) -> Schedule | None:
-    """The schedule with the largest keep ratio that is predicted to reach `aim`; None when none does."""
+    """The schedule with the largest keep ratio whose speed-up reaches `aim`; None when none does.
+
+    Args:
+        speedup_of: The speed-up that a schedule gives, as predicted or counted.
+        aim: The speed-up that is wanted.
+        make: Makes a schedule of a keep ratio.
+    """
     low, high = _SMALLEST_RATIO, 1.0  # `low` reaches it, `high` does not
-    if _predicted(calibration, shapes, make(low)) < aim:
+    if speedup_of(make(low)) < aim:
         return None
     for _ in range(12):
         middle = (low + high) / 2
-        if _predicted(calibration, shapes, make(middle)) >= aim:
+        if speedup_of(make(middle)) >= aim:
             low = middle
         else:
             high = middle
     return make(low)
 
 
-def _predicted(calibration: Calibration, shapes: Shapes, schedule: Schedule) -> float:
+def predicted_speedup(calibration: Calibration, shapes: Shapes, schedule: Schedule) -> float:
+    """The speed-up over the dense model that a calibration predicts for batches of these shapes."""
     dense = sum(count * calibration.dense(n, masked=masked) for (n, masked), count in shapes.items())
     return dense / sum(count * calibration.pyramid(schedule, n, masked=masked) for (n, masked), count in shapes.items())
+
+
+def interleaved_speedup(
+    dense: Any,
+    pyramid: Any,
+    workload: Workload,
+    batch_size: int,
+    *,
+    rounds: int = 3,
+    after_each: Callable[[], object] | None = None,
+) -> float:
+    """How many times faster the pyramid runs these rows than the dense model, both sorted by length and in turn."""
+    batches = workload.tensors(workload.by_length(batch_size))
+    runs = {"dense": partial(forward_all, dense, batches), "pyramid": partial(forward_all, pyramid, batches)}
+    return time_interleaved(runs, rounds=rounds, after_each=after_each).speedup("pyramid", over="dense")
 
 
 def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> list[int]:
@@ -218,7 +244,7 @@ def _fair_choice(lengths: Sequence[int], calibration: Calibration) -> list[int]:
     return [n for batch in batches[(step - 1) // 2 :: step] for n in batch]
 
 
-def _extreme() -> Schedule:
+def extreme_schedule() -> Schedule:
     """As fast as a schedule gets."""
     return Schedule.exponential(_SMALLEST_RATIO, 1, min_tokens=MIN_TOKENS)
 

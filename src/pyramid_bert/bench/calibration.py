@@ -17,19 +17,17 @@ from torch import Tensor
 
 from ..adapters import base_model, pyramid_encoder
 from ..cost import tokens_seen
-from ..encoder import Tokens
 from ..errors import PyramidError
 from ..hub import pyramid_settings
 from ..schedule import Schedule
 from ..timing import time_interleaved
+from ..tokens import Tokens
 from .workload import wait_for
 
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
+_OF_THE_SELECTOR = ("choosing", "attention", "attention_ranked")  # ranking costs what it adds to attention
 _POINTS = 6
-_LARGE, _FEW_LAYERS = (
-    2048,
-    3,
-)  # tokens from which products are not bound by reading weights: fewer layers are timed then
+_LARGE, _FEW_LAYERS = 2048, 3  # from so many tokens on, weights need not come from memory: fewer layers are timed
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,7 @@ def calibrate(
     *,
     batch_size: int,
     rounds: int = 3,
+    known: Calibration | None = None,
     after_each: Callable[[], object] | None = None,
 ) -> Calibration:
     """Times the parts of `pyramid` on random batches of up to `longest` tokens.
@@ -102,6 +101,8 @@ def calibrate(
         longest: The longest length to be asked for.
         batch_size: Rows a batch.
         rounds: How many times each is timed; medians count.
+        known: A calibration of the same weights with another selector or reduction: only choosing is timed again, and
+            what it asks of attention.
         after_each: Called after each single run, for a progress bar.
     """
     settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
@@ -112,7 +113,8 @@ def calibrate(
     runs = {}
     for n in grid:
         hidden = torch.randn(batch_size, n, pyramid.config.hidden_size).to(pyramid.device, pyramid.dtype)
-        runs.update({(part, n): run for part, run in _parts(pyramid, encoder, hidden).items()})
+        parts = _parts(pyramid, encoder, hidden)
+        runs.update({(part, n): run for part, run in parts.items() if known is None or part in _OF_THE_SELECTOR})
     timing = time_interleaved(
         {f"{part} {n}": run for (part, n), run in runs.items()}, rounds=rounds, after_each=after_each
     )
@@ -121,9 +123,10 @@ def calibrate(
         layers = 1 if part in ("rest", "choosing") else len(_layers_to_time(encoder, batch_size * n))
         return timing.median(f"{part} {n}") / layers
 
+    timed = {part: tuple(seconds(part, n) for n in grid) for part in PARTS if (part, grid[0]) in runs}
     return Calibration(
         lengths=tuple(grid),
-        seconds={part: tuple(seconds(part, n) for n in grid) for part in PARTS},
+        seconds=timed if known is None else {**known.seconds, **timed},
         batch_size=batch_size,
         layers=len(encoder.layer),
         weighted=encoder.weighted,
@@ -160,6 +163,7 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
     ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
     ranks = encoder.selector.needs_attention
     layers = _layers_to_time(encoder, rows * n)
+    ranking = {"voters": encoder.voters(Tokens(hidden, [n] * rows, None, size=None)), "want_received": ranks}
 
     def through(step: Callable[[Any], object]) -> Callable[[], None]:
         def run() -> None:
@@ -188,7 +192,7 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
     return {
         "attention": through(lambda layer: backbone.attend(layer, hidden, None)),
         "attention_masked": through(lambda layer: backbone.attend(layer, hidden, bias)),
-        "attention_ranked": through(lambda layer: backbone.attend(layer, hidden, None, want_received=ranks)),
+        "attention_ranked": through(lambda layer: backbone.attend(layer, hidden, None, **ranking)),
         "feed_forward": through(lambda layer: backbone.feed_forward(layer, hidden)),
         "choosing": choose,
         "cls_attention": through(lambda layer: backbone.attend(layer, hidden, bias, queries=1)),

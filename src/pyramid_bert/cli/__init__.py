@@ -21,6 +21,7 @@ COMMANDS = {
     "predict": "label texts or a file",
     "certify": "learn how likely a pyramid's answers differ from the dense model's",
     "explain": "show which tokens of a text survive to which layer",
+    "speedup": "make a dense classifier faster without training",
     "bench": "measure speed over three honest baselines",
     "theory": "measure both sides of the paper's bound on what a pyramid loses",
     "study": "run a grid of methods, tasks and seeds, and make the paper's tables of it",

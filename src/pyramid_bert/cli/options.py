@@ -127,7 +127,9 @@ def numbers(option: str, text: str) -> list[int]:
 def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     """How tokens are chosen and what becomes of the others."""
     group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
-    group.add_argument("--selector", help="coreset (default), attention, first, random, pool or input-first")
+    group.add_argument(
+        "--selector", help="coreset (default), attention, cls-attention, first, random, pool or input-first"
+    )
     group.add_argument(
         "--reduce",
         choices=("drop", "merge", "replace"),

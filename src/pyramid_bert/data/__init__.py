@@ -1,7 +1,7 @@
 """Data in: tables of texts and labels from files and GLUE tasks, and batches by true length."""
 
 from .batches import Encoded, collate, encode, sorted_batches
-from .glue import TASKS, Task, load_task, sample_rows, table_hash
+from .glue import TASKS, Task, load_task, sample_rows, shuffled, table_hash
 from .stream import read_chunks, transform_file
 from .tables import Table, Text, iterate_rows, read_table, text_in
 
@@ -18,6 +18,7 @@ __all__ = [
     "read_chunks",
     "read_table",
     "sample_rows",
+    "shuffled",
     "sorted_batches",
     "table_hash",
     "text_in",

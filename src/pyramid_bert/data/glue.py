@@ -143,14 +143,23 @@ def sample_rows(table: Table, rows: int, seed: int) -> Table:
         raise DataError(f"a sample needs at least 1 row, got {rows}")
     if rows >= len(table.texts):
         return table
-    drawn = sorted(range(len(table.texts)), key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest())[:rows]
-    keep = sorted(drawn)
+    keep = sorted(shuffled(len(table.texts), seed)[:rows])
     return Table(
         [table.texts[i] for i in keep],
         [table.labels[i] for i in keep] if table.labels else [],
         table.source,
         [table.numbers[i] if table.numbers else i + 1 for i in keep],
     )
+
+
+def shuffled(rows: int, seed: int) -> list[int]:
+    """The numbers below `rows` in an order that depends on the seed and on `rows` alone, on any machine.
+
+    Example:
+        >>> shuffled(6, seed=0)
+        [4, 3, 2, 0, 5, 1]
+    """
+    return sorted(range(rows), key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest())
 
 
 def table_hash(table: Table) -> str:

@@ -1,4 +1,7 @@
-"""Selection by received attention, as in PoWER-BERT (Goyal et al., 2020): the paper's baseline "Att"."""
+"""Selection by received attention, as in PoWER-BERT (Goyal et al., 2020): the paper's baseline "Att".
+
+Beside it the same by the attention of CLS alone, the one token that is read in the end.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ def received_attention(query: Tensor, key: Tensor, bias: Tensor | None, mask: Te
     n²d products of the layer's attention again, and memory for one head's (B, N, N) matrix at a time.
 
     Args:
-        query: (B, H, N, D/H), and `key` alike.
-        key: See `query`.
+        query: (B, H, Q, D/H): the tokens that may vote, all or only the first Q.
+        key: (B, H, N, D/H).
         bias: (B, 1, 1, N) added to the scores, or None.
-        mask: (B, N) bool: the queries that vote; None when all do. Pads must not.
+        mask: (B, Q) bool: the queries that vote; None when all do. Pads must not.
         scaling: What scores are multiplied by.
     """
-    rows, heads, n, _ = query.shape
+    rows, heads, n, _ = key.shape
     received = torch.zeros(rows, n, dtype=torch.float32, device=query.device)
     for head in range(heads):
-        scores = (query[:, head] @ key[:, head].transpose(1, 2)).float() * scaling  # (B, N, N)
+        scores = (query[:, head] @ key[:, head].transpose(1, 2)).float() * scaling  # (B, Q, N)
         if bias is not None:
             scores = scores + bias[:, 0].float()
         share = scores.softmax(dim=-1)
@@ -46,7 +49,7 @@ def _select(
 ) -> Tensor:
     if received is None:
         raise PyramidError(
-            "the selector 'attention' needs the attention that tokens receive, and this backbone or placement gives "
+            "selection by attention needs the attention that tokens receive, and this backbone or placement gives "
             "none; use 'coreset', or placement='middle' on a BERT-like model"
         )
     return top_by_score(received, mask, k)
@@ -58,5 +61,14 @@ ATTENTION = register(
         "the tokens that receive most attention, over heads and real queries (PoWER-BERT's)",
         _select,
         knobs=("received",),
+    )
+)
+CLS_ATTENTION = register(
+    Selector(
+        "cls-attention",
+        "the tokens that CLS attends to most, over heads",
+        _select,
+        knobs=("received",),
+        voters="cls",
     )
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ class Selector:
         cover: As `select`, with the covering radius (B,) beside the index, where choosing gives it anyway; or None.
         knobs: Which of `geometry`, `received`, `centers_per_step` and `metric` the function takes.
         placement: The only placement that makes sense for it, or None.
+        voters: Whose attention counts as `received`: of "all" real tokens, or of "cls" alone.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Selector:
     cover: Callable[..., tuple[Tensor, Tensor]] | None = None
     knobs: tuple[str, ...] = ()
     placement: str | None = None
+    voters: Literal["all", "cls"] = "all"
 
     @property
     def needs_attention(self) -> bool:

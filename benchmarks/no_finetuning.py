@@ -1,0 +1,162 @@
+"""What a dense classifier loses as a pyramid, without any training: the search, and the paper's schedule.
+
+python benchmarks/no_finetuning.py MODEL TASK DATA --trained-on ROWS > results/theory-search-TASK.json
+
+MODEL is a dense classifier that was trained on `sample_rows(load_task(TASK, DATA), ROWS, seed=0)`, for example by
+`benchmarks/no_finetuning.py --train BASE MODEL TASK DATA --trained-on ROWS`. The search sees only training rows that
+are not in that sample; every figure is of the dev set, which it never sees. Prints JSON.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
+from pyramid_bert.bench import describe_machine
+from pyramid_bert.data import TASKS, Table, load_task, sample_rows, shuffled, table_hash
+from pyramid_bert.search import Method, Trial, find_pyramid
+from pyramid_bert.search.halving import agreement
+from pyramid_bert.search.speeds import Counted
+from pyramid_bert.training import TrainSettings
+
+SPEEDUPS = (1.5, 2.0)
+CALIBRATION_ROWS = 1000
+PADDED, LAST_LAYER, KEEP_RATIO = 128, 3, 0.2
+TRAINING = {"epochs": 3, "learning_rate": 5e-5, "batch_size": 32, "bf16": True, "seed": 0}
+REDUCTIONS = {
+    "drop": Method("coreset", "drop"),
+    "weighted": Method("coreset", "drop", weighted=True),
+    "merge": Method("coreset", "merge"),
+}
+
+
+def main() -> None:
+    """Trains, or searches and prints."""
+    args = _arguments()
+    task = TASKS[args.task]
+    train = load_task(args.task, args.data)
+    if args.train:
+        rows = sample_rows(train, args.trained_on, 0)
+        classifier = PyramidClassifier.from_pretrained(args.train, "dense", max_length=task.max_length)
+        settings = TrainSettings(**{**TRAINING, "epochs": args.epochs})
+        classifier.fit(rows.texts, rows.labels, settings=settings).save(args.model)
+        return
+    calibration = sample_rows(_unseen(train, args.trained_on), CALIBRATION_ROWS, 0)
+    print(json.dumps(_run(args, calibration, load_task(args.task, args.data, "dev")), indent=1))
+
+
+def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, Any]:
+    classifier = PyramidClassifier.load(args.model)
+    on_dev = _OnDev(classifier, dev, TASKS[args.task].metric)
+    searches = []
+    for speedup in SPEEDUPS:
+        found = find_pyramid(
+            classifier,
+            speedup,
+            calibration.texts,
+            calibration.labels,
+            target="ideal",
+            metric=TASKS[args.task].metric,
+            minutes=args.minutes,
+            progress=True,
+        )
+        report = {name: value for name, value in found.to_dict().items() if name != "trials"}
+        by_method = {_name(Method.of(t.settings)): on_dev(t.settings) for t in _best_of_each(found.trials)}
+        searches.append(
+            {**report, "tried": len(found.trials), "dev": on_dev(found.settings), "best_of_each_method": by_method}
+        )
+        print(f"{args.task} at {speedup}x: {searches[-1]['dev']}", file=sys.stderr)
+    config = classifier.model.config
+    return {
+        "task": args.task,
+        "metric": on_dev.metric,
+        "model": {"layers": config.num_hidden_layers, "hidden_size": config.hidden_size},
+        "command": f"python benchmarks/no_finetuning.py $PYRAMID_MODEL {args.task} $PYRAMID_DATA "
+        f"--trained-on {args.trained_on}",
+        "trained_on": args.trained_on,
+        "training": {**TRAINING, "epochs": args.epochs},
+        "calibration": {"rows": len(calibration.texts), "sha256": table_hash(calibration)},
+        "dev": {"rows": len(dev.texts), "sha256": table_hash(dev), "dense": on_dev.dense_metric},
+        "searches": searches,
+        "paper": _paper(on_dev, config.num_hidden_layers),
+        "machine": describe_machine(),
+    }
+
+
+class _OnDev:
+    """What pyramids with these weights do on the dev set."""
+
+    def __init__(self, classifier: PyramidClassifier, dev: Table, metric: str) -> None:
+        self._classifier, self._dev, self.metric = classifier, dev, metric
+        self._dense = classifier.predict_logits(dev.texts)
+        self.dense_metric = classifier.evaluate(dev.texts, dev.labels)[metric]
+        self._ideal = Counted(classifier.model.config, [len(item) for item in classifier.encode(dev.texts)])
+        self._pyramid = PyramidClassifier.load(_arguments().model)
+
+    def __call__(self, settings: PyramidConfig) -> dict[str, Any]:
+        """Metric, agreement with the dense model, and ideal speed-up over true lengths."""
+        import torch
+
+        pyramidize(self._pyramid.model, config=settings)
+        metrics = self._pyramid.evaluate(self._dev.texts, self._dev.labels)
+        logits = self._pyramid.predict_logits(self._dev.texts)
+        return {
+            "metric": metrics[self.metric],
+            "loss_in_points": 100 * (self.dense_metric - metrics[self.metric]),
+            "agreement": agreement(torch.from_numpy(self._dense), torch.from_numpy(logits)),
+            "ideal": self._ideal(settings),
+        }
+
+
+def _paper(on_dev: _OnDev, layers: int) -> dict[str, Any]:
+    """The paper's (3, 0.2): with the lengths of a row padded to 128, and with the same shares of true lengths.
+
+    A padded row keeps lengths that are shares of 128. Pads are never chosen before real tokens here, so the same number
+    of slots goes to real tokens, and a text that is short enough keeps them all.
+    """
+    shares = Schedule.exponential(KEEP_RATIO, LAST_LAYER)
+    padded = Schedule.custom(shares.lengths(PADDED, layers))
+    return {
+        name: {how: on_dev(method.settings(schedule)) for how, method in REDUCTIONS.items()}
+        for name, schedule in (("padded to 128", padded), ("true lengths", shares))
+    }
+
+
+def _unseen(table: Table, trained_on: int) -> Table:
+    """The rows that are not in the training sample."""
+    rest = sorted(shuffled(len(table.texts), 0)[trained_on:])
+    if not rest:
+        raise SystemExit("no training rows are left to search on; train on a sample with --trained-on")
+    return Table([table.texts[i] for i in rest], [table.labels[i] for i in rest], table.source)
+
+
+def _best_of_each(trials: Sequence[Trial]) -> list[Trial]:
+    """For each method the trial on most rows that was nearest to the dense model."""
+    best: dict[Method, Trial] = {}
+    for trial in sorted(trials, key=lambda trial: (-trial.rows, trial.divergence)):
+        best.setdefault(Method.of(trial.settings), trial)
+    return list(best.values())
+
+
+def _name(method: Method) -> str:
+    reduce = "weighted" if method.weighted else method.reduce
+    centers = f", m = {method.centers_per_step}" if method.centers_per_step != 1 else ""
+    return f"{method.selector}, {reduce}{centers}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("data")
+    parser.add_argument("--trained-on", type=int, required=True, help="rows of the training sample")
+    parser.add_argument("--train", metavar="BASE", help="train MODEL from this encoder and stop")
+    parser.add_argument("--epochs", type=float, default=TRAINING["epochs"])
+    parser.add_argument("--minutes", type=float, default=30)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Make a trained dense classifier faster without training: search for the pyramid that stays nearest to it.
+
+Drop-in pyramids with the same weights are tried on half of the rows of --data: ways to choose tokens and what becomes
+of the others, times the layers at which they do it, each with the keep ratio that gives the wanted speed-up. The other
+half serves for the table in the end, dense beside pyramid. Labels are used if the file has them; texts alone do as
+well.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from ..errors import PyramidError, UsageError
+from .options import LABEL, add_data_options, add_json_option, messages, print_json, read_data, usage_errors
+
+if TYPE_CHECKING:
+    from ..data import Table
+    from ..search import Search
+
+EPILOG = """examples:
+  pyramid-bert speedup my-dense-model --data dev.csv --speedup 2 --out twice-as-fast
+  pyramid-bert speedup my-dense-model --data unlabelled.jsonl --speedup 1.5 --out faster --minutes 5
+  pyramid-bert speedup my-dense-model --data dev.csv --speedup 2 --ideal --metric f1 --out faster --json
+  pyramid-bert predict twice-as-fast "a fine film" """
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("model", help="the folder of a trained dense classifier")
+    parser.add_argument("--data", required=True, metavar="FILE", help="at least 50 texts like those it will be used on")
+    parser.add_argument("--speedup", type=float, required=True, metavar="X", help="how many times faster it is to be")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the pyramid goes")
+    parser.add_argument(
+        "--ideal", action="store_true", help="count multiply-accumulates at true lengths, not time on this machine"
+    )
+    parser.add_argument("--metric", metavar="NAME", help="by what the last few are compared (default: accuracy)")
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="search no longer (default: 10)")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
+    parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
+    parser.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
+    add_data_options(parser)
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Searches, saves and compares."""
+    if args.minutes <= 0 or args.batch_size < 1:
+        raise UsageError(
+            f"--minutes must be above 0 and --batch-size at least 1, got {args.minutes}, {args.batch_size}"
+        )
+    out = Path(args.out)
+    if (out / "config.json").exists() and not args.overwrite:
+        raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
+    table = _read(args)
+
+    from ..bench.budget import check_speedup
+    from ..classifier import WRITTEN, PyramidClassifier
+    from ..files import check_replaceable, check_writable
+    from ..search import find_pyramid
+
+    with usage_errors():
+        check_speedup(args.speedup)
+    check_writable(out)
+    check_replaceable(out, WRITTEN)
+    classifier = PyramidClassifier.load(args.model)
+    if args.max_length is not None:
+        classifier.max_length = args.max_length
+    if table.labels:
+        classifier.known_labels().targets(table.labels, where=table.where)
+    search = find_pyramid(
+        classifier,
+        args.speedup,
+        table.texts,
+        table.labels or None,
+        target="ideal" if args.ideal else "time",
+        metric=args.metric,
+        minutes=args.minutes,
+        batch_size=args.batch_size,
+        progress=True,
+    )
+    search.classifier.save(out)
+    _show(search, args)
+    messages().print(f"saved to {out}")
+
+
+def _read(args: argparse.Namespace) -> Table:
+    """The rows, with labels if the file has them or the call needs them."""
+    from ..data import iterate_rows
+
+    first = next(iterate_rows(Path(args.data)), None)
+    asked = args.metric is not None or args.label_column != LABEL
+    return read_data(args.data, args, labels=asked or (first is not None and args.label_column in first[1]))
+
+
+def _show(search: Search, args: argparse.Namespace) -> None:
+    if args.json:
+        print_json(search.to_dict())
+        return
+    Console().print(comparison(search))
+    if not search.in_time:
+        messages().print(f"time was up after {args.minutes:g} minutes: the best so far; give --minutes more to go on")
+
+
+def comparison(search: Search) -> RichTable:
+    """Dense beside pyramid, on the rows that the search never saw."""
+    table = RichTable(
+        title=f"on {search.held_out_rows} rows that the search did not see",
+        caption=f"{_described(search)}; the best of {len(search.trials)} on {search.search_rows} other rows, in "
+        f"{search.seconds / 60:.1f} minutes. Ideal: multiply-accumulates at true lengths. Measured: over dense, "
+        "length-sorted batches, in turn, on this machine.",
+    )
+    table.add_column("")
+    for name in ("dense", "pyramid", "change"):
+        table.add_column(name, justify="right")
+    for name, dense in (search.dense_metrics or {}).items():
+        pyramid = (search.metrics or {})[name]
+        table.add_row(name, f"{100 * dense:.1f}", f"{100 * pyramid:.1f}", f"{100 * (pyramid - dense):+.1f}")
+    table.add_row("agreement with dense", "100.0", f"{100 * search.agreement:.1f}", "")
+    for name, value in (("ideal", search.ideal), ("measured", search.measured)):
+        wanted = " (wanted)" if (name == "ideal") == (search.target == "ideal") else ""
+        table.add_row(f"speed-up, {name}{wanted}", "1.00x", f"{value:.2f}x", "")
+    return table
+
+
+def _described(search: Search) -> str:
+    settings, fields = search.settings, search.settings.schedule.to_dict()
+    how = f"{settings.selector}, {settings.reduce}{', weighted' if settings.weighted else ''}"
+    m = f", m = {settings.centers_per_step}" if settings.selector == "coreset" else ""
+    layers = f"layers {fields['first_layer']}-{fields['last_layer']}"
+    return f"{how}{m}, {layers} down to {fields['keep_ratio']:.0%} of the tokens"

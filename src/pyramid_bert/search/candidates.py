@@ -1,0 +1,120 @@
+"""What is searched: ways to choose and reduce tokens, times the layers between which they do it.
+
+Of every (first layer, last layer) there is one schedule: the one whose keep ratio gives the wanted speed-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from ..bench.budget import MIN_TOKENS, extreme_schedule, with_speedup
+from ..config import PyramidConfig, Reduce
+from ..data import shuffled
+from ..schedule import ExponentialSchedule, Schedule
+from ..select.coreset import CentersPerStep
+
+
+@dataclass(frozen=True)
+class Method:
+    """Which tokens stay and what becomes of the others: a `PyramidConfig` but for its schedule."""
+
+    selector: str = "coreset"
+    reduce: Reduce = "merge"
+    weighted: bool = False
+    centers_per_step: CentersPerStep = 1
+
+    def settings(self, schedule: Schedule) -> PyramidConfig:
+        """The settings of a pyramid that works like this.
+
+        Example:
+            >>> Method("first", "drop").settings(Schedule.constant(0.5)).selector
+            'first'
+        """
+        fields: dict[str, Any] = asdict(self)
+        return PyramidConfig(schedule=schedule, **fields)
+
+    @classmethod
+    def of(cls, settings: PyramidConfig) -> Method:
+        """The method of a pyramid."""
+        return cls(settings.selector, settings.reduce or "drop", settings.weighted, settings.centers_per_step)
+
+
+METHODS: tuple[Method, ...] = (
+    Method("coreset", "merge"),
+    Method("coreset", "drop", weighted=True),
+    Method("coreset", "drop"),
+    Method("coreset", "merge", centers_per_step="all"),
+    Method("cls-attention", "merge"),
+    Method("cls-attention", "drop"),
+    Method("attention", "merge"),
+    Method("attention", "drop"),
+    Method("first", "drop"),
+)
+_CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
+
+SpeedupOf = Callable[[PyramidConfig], float]
+
+
+def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, aim: float) -> list[PyramidConfig]:
+    """The candidates to begin with, in a fixed mixed order: whatever part of them is looked at is a fair choice.
+
+    Args:
+        methods: The ways to choose and reduce tokens.
+        layers: Layers of the model.
+        speedup_of: The speed-up that settings give.
+        aim: The speed-up that each of them is to give.
+    """
+    spans = sorted({0, round(layers / 6), round(0.4 * layers)})
+    places = [(first, first + span) for first in range(1, layers) for span in spans if first + span < layers]
+    found = [
+        settings
+        for method in methods
+        for first, last in places
+        if (settings := at_speedup(method, first, last, speedup_of, aim)) is not None
+    ]
+    return [found[i] for i in shuffled(len(found), 0)]
+
+
+def at_speedup(method: Method, first: int, last: int, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:
+    """The method between two layers, with the keep ratio that gives the speed-up `aim`; None when none gives it."""
+    make = partial(Schedule.exponential, last_layer=last, first_layer=first, min_tokens=MIN_TOKENS)
+    schedule = with_speedup(lambda schedule: speedup_of(method.settings(schedule)), aim, make)
+    return None if schedule is None else method.settings(schedule)
+
+
+def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim: float) -> Iterator[PyramidConfig]:
+    """Candidates that differ from `settings` in one thing: a layer more or less at an end, or the centres per step."""
+    method, schedule = Method.of(settings), settings.schedule
+    assert isinstance(schedule, ExponentialSchedule)
+    first, last = schedule.first_layer, schedule.last_layer
+    for begin, end in ((first - 1, last), (first + 1, last), (first, last - 1), (first, last + 1)):
+        if 1 <= begin <= end < layers:
+            found = at_speedup(method, begin, end, speedup_of, aim)
+            if found is not None:
+                yield found
+    if method.selector == "coreset":
+        for centers in _CENTERS:
+            if centers != method.centers_per_step:
+                other = Method(method.selector, method.reduce, method.weighted, centers)
+                found = at_speedup(other, first, last, speedup_of, aim)
+                if found is not None:
+                    yield found
+
+
+def with_other_speedup(settings: PyramidConfig, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:
+    """The same method with the speed-up `aim`, at the same layers or as few below as it takes; None when none do."""
+    method, schedule = Method.of(settings), settings.schedule
+    assert isinstance(schedule, ExponentialSchedule)
+    for lower in range(schedule.first_layer):
+        found = at_speedup(method, schedule.first_layer - lower, schedule.last_layer - lower, speedup_of, aim)
+        if found is not None:
+            return found
+    return None
+
+
+def fastest(methods: Sequence[Method], speedup_of: SpeedupOf) -> float:
+    """The largest speed-up that any of the methods reaches."""
+    return max(speedup_of(method.settings(extreme_schedule())) for method in methods)

@@ -1,0 +1,297 @@
+"""find_pyramid: from a dense classifier and a few rows to a pyramid with the same weights, and how both compare."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..bench.budget import check_speedup, interleaved_speedup, out_of_reach
+from ..bench.calibration import runs_of_calibration
+from ..classifier import PyramidClassifier, metrics_of
+from ..config import PyramidConfig
+from ..data import Text
+from ..errors import DataError, PyramidError, UnknownNameError
+from ..hub import is_pyramid, pyramidize
+from ..inference import outputs_of
+from ..metrics import CLASSIFICATION, REGRESSION
+from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
+from .halving import Judge, Measure, Trial, agreement, divergence, halve, runs_of, try_all, winner
+from .progress import Stages
+from .rows import Rows
+from .speeds import Counted, Predicted
+
+MINIMUM_ROWS = 50
+TARGETS = ("time", "ideal")
+_CLIMBS = 3
+_CLOSE_ENOUGH, _TRIES = 0.03, 3
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The pyramid that was found, and how it compares with the dense model on rows that the search never saw.
+
+    Attributes:
+        classifier: The pyramid, with the dense model's weights.
+        settings: Its settings.
+        wanted: The speed-up asked for.
+        target: What it was asked of: "time" on this machine, or "ideal", multiply-accumulates over true lengths.
+        ideal: Its ideal speed-up over the true lengths of all rows.
+        measured: Its measured speed-up over dense, length-sorted batches of the held-out rows, in one interleaved run.
+        dense_metrics: The dense model's metrics on the held-out rows; None without labels.
+        metrics: The pyramid's.
+        agreement: The share of held-out rows to which both give the same label; for numbers their correlation.
+        divergence: How far its outputs are from the dense ones there; see `halving.divergence`.
+        search_rows: How many rows the search was made on.
+        held_out_rows: How many were kept from it.
+        trials: Everything that was tried: the winner first, then by rows and divergence.
+        in_time: Whether the search ended by itself; False when the time was up before.
+        seconds: How long it took.
+    """
+
+    classifier: PyramidClassifier
+    settings: PyramidConfig
+    wanted: float
+    target: str
+    ideal: float
+    measured: float
+    dense_metrics: dict[str, float] | None
+    metrics: dict[str, float] | None
+    agreement: float
+    divergence: float
+    search_rows: int
+    held_out_rows: int
+    trials: tuple[Trial, ...]
+    in_time: bool
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict, without the classifier itself."""
+        names = [name for name in self.__dataclass_fields__ if name not in ("classifier", "settings", "trials")]
+        data = {name: getattr(self, name) for name in names}
+        trials = [trial.to_dict() for trial in self.trials]
+        return {**data, "settings": self.settings.to_dict(), "trials": trials}
+
+
+def find_pyramid(
+    classifier: PyramidClassifier,
+    speedup: float,
+    texts: Sequence[Text],
+    labels: Sequence[Any] | None = None,
+    *,
+    target: str = "time",
+    metric: str | None = None,
+    minutes: float = 10.0,
+    batch_size: int = 32,
+    methods: Sequence[Method] = METHODS,
+    progress: bool = False,
+) -> Search:
+    """The best pyramid of the wanted speed-up that has the weights of a dense classifier: no training.
+
+    Half of the texts, a fixed half, are searched on; the other half serves for the comparison. With target="ideal" the
+    same call gives the same pyramid everywhere, unless its time is up.
+
+    Args:
+        classifier: A trained dense classifier or regressor; it is not changed.
+        speedup: The wanted speed-up over the dense model on length-sorted batches.
+        texts: At least 50 texts like those that it will be used on.
+        labels: One a text. Without them the pyramid that stays nearest to the dense outputs is taken.
+        target: What is to be so many times less: "time" on this machine, or the "ideal" count of multiply-accumulates.
+        metric: By what the last candidates are compared; accuracy or spearman if None.
+        minutes: Stop searching after so many minutes.
+        batch_size: Texts a batch.
+        methods: What to try.
+        progress: Show a bar on stderr.
+    """
+    metric = _check(classifier, speedup, texts, labels, target, metric)
+    if minutes <= 0 or batch_size < 1 or not methods:
+        raise PyramidError(
+            f"minutes must be above 0, batch_size at least 1 and methods not empty, got {minutes}, {batch_size} and "
+            f"{len(methods)} methods"
+        )
+    rows = Rows.of(
+        classifier.encode(texts), None if labels is None else list(labels), classifier.tokenizer.pad_token_id
+    )
+    counted = Counted(classifier.model.config, rows.lengths)
+    if (most := fastest(methods, counted)) < speedup:
+        raise out_of_reach(speedup, rows.lengths, batch_size, most)
+    with Stages(progress) as stages:
+        finder = _Finder(classifier, rows, metric, tuple(methods), batch_size, minutes, stages)
+        return finder.find(speedup, target, counted)
+
+
+def _check(
+    classifier: PyramidClassifier,
+    speedup: float,
+    texts: Sequence[Text],
+    labels: Sequence[Any] | None,
+    target: str,
+    metric: str | None,
+) -> str | None:
+    """The metric to go by, None without labels; raises when there is nothing to search with."""
+    check_speedup(speedup)
+    if target not in TARGETS:
+        raise UnknownNameError("target", target, TARGETS)
+    known = classifier.known_labels()
+    if is_pyramid(classifier.model):
+        raise PyramidError(
+            "this model is a pyramid already; give the dense classifier that it was made from, or its "
+            'weights without the pyramid: PyramidClassifier.from_pretrained(path, "dense")'
+        )
+    if len(texts) < MINIMUM_ROWS:
+        raise DataError(
+            f"a search needs at least {MINIMUM_ROWS} texts, half of them to compare on, got {len(texts)}; "
+            "a few hundred make the comparison mean something"
+        )
+    if labels is None:
+        if metric is not None:
+            raise DataError(
+                f"the metric {metric!r} needs labels; give them, or leave the metric out to go by agreement"
+            )
+        return None
+    known.targets(labels, texts=len(texts))
+    names = [name for name in (REGRESSION if known.classes is None else CLASSIFICATION) if name != "rmse"]
+    if metric is not None and metric not in names:
+        raise UnknownNameError("metric", metric, names)
+    return metric or names[0]
+
+
+class _Finder:
+    """One search, step by step."""
+
+    def __init__(
+        self,
+        classifier: PyramidClassifier,
+        rows: Rows,
+        metric: str | None,
+        methods: tuple[Method, ...],
+        batch_size: int,
+        minutes: float,
+        stages: Stages,
+    ) -> None:
+        self._start, self._minutes = time.monotonic(), minutes
+        self._dense, self._pyramid = classifier, copy.deepcopy(classifier.model)
+        self._rows, self._metric, self._methods = rows, metric, methods
+        self._batch_size = min(batch_size, len(rows.items))
+        self._stages = stages
+        self._layers: int = classifier.model.config.num_hidden_layers
+
+    def find(self, speedup: float, target: str, counted: Counted) -> Search:
+        """The search from beginning to end."""
+        speedup_of = counted if target == "ideal" else self._timed_machine()
+        candidates = grid(self._methods, self._layers, speedup_of, speedup)
+        if not candidates:
+            most = fastest(self._methods, speedup_of)
+            raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
+        outputs = self._outputs(self._dense.model, 0, "asking the dense model")
+        judge = self._judge(outputs)
+        best = self._climb(judge, self._halve(judge, candidates), speedup_of, speedup)
+        in_time = self._in_time()
+        settings = best.settings
+        if target == "time":
+            settings = self._settle(settings, speedup_of, speedup)
+        pyramidize(self._pyramid, config=settings)
+        measured = self._measured(held_out=True, rounds=5)
+        others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
+        return Search(
+            classifier=PyramidClassifier(
+                self._pyramid, self._dense.tokenizer, labels=self._dense.labels, max_length=self._dense.max_length
+            ),
+            settings=settings,
+            wanted=speedup,
+            target=target,
+            ideal=counted(settings),
+            measured=measured,
+            **self._compared(outputs[self._rows.search :]),
+            search_rows=self._rows.search,
+            held_out_rows=len(self._rows.items) - self._rows.search,
+            trials=(best, *(trial for trial in others if trial is not best)),
+            in_time=in_time,
+            seconds=time.monotonic() - self._start,
+        )
+
+    def _in_time(self) -> bool:
+        return time.monotonic() - self._start < 60 * self._minutes
+
+    def _timed_machine(self) -> Predicted:
+        one = runs_of_calibration(max(self._rows.lengths))
+        step = self._stages.begin("timing this machine", one + len(self._methods) * one // 2)
+        return Predicted(self._dense.model, self._rows.lengths, self._batch_size, step)
+
+    def _outputs(self, model: Any, begin: int, title: str) -> Tensor:
+        """The outputs of a model for the rows from `begin` on."""
+        self._stages.begin(title, 1)
+        items = self._rows.items[begin:]
+        return outputs_of(model, items, self._rows.pad_id, batch_size=self._batch_size).logits
+
+    def _metrics(self, labels: Sequence[Any], outputs: Tensor) -> dict[str, float]:
+        return metrics_of(self._dense.known_labels(), labels, outputs.numpy())
+
+    def _judge(self, dense: Tensor) -> Judge:
+        labels, metric = self._rows.labels, self._metric
+        measure: Measure | None = None
+        if labels is not None and metric is not None:
+
+            def measure(outputs: Tensor) -> float:
+                return self._metrics(labels[: len(outputs)], outputs)[metric]
+
+        return Judge(
+            self._pyramid, self._rows.items, dense, self._rows.pad_id, batch_size=self._batch_size, measure=measure
+        )
+
+    def _halve(self, judge: Judge, candidates: Sequence[PyramidConfig]) -> Trial:
+        rows = self._rows.search
+        step = self._stages.begin(f"{len(candidates)} candidates", runs_of(len(candidates), rows))
+        return winner(halve(judge, candidates, rows, self._in_time, step))
+
+    def _climb(self, judge: Judge, best: Trial, speedup_of: SpeedupOf, speedup: float) -> Trial:
+        """The best among the neighbours of the best, for as long as there is a better one."""
+        for _ in range(_CLIMBS):
+            pool = [
+                settings
+                for settings in neighbours(best.settings, self._layers, speedup_of, speedup)
+                if settings not in judge.trials or judge.trials[settings].rows < best.rows
+            ]
+            step = self._stages.begin("neighbours of the best", len(pool))
+            better = winner([best, *try_all(judge, pool, best.rows, self._in_time, step)])
+            if better is best or not self._in_time():
+                return better
+            best = better
+        return best
+
+    def _settle(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> PyramidConfig:
+        """The same layers and method, with the keep ratio that is measured to give the speed-up."""
+        tries: list[tuple[float, PyramidConfig]] = []
+        aim = speedup
+        for _ in range(_TRIES):
+            pyramidize(self._pyramid, config=settings)
+            measured = self._measured(held_out=False, rounds=3)
+            tries.append((abs(measured / speedup - 1), settings))
+            aim *= speedup / measured
+            corrected = with_other_speedup(settings, speedup_of, aim)
+            if tries[-1][0] <= _CLOSE_ENOUGH or corrected is None:
+                break
+            settings = corrected
+        return min(tries, key=lambda found: found[0])[1]
+
+    def _measured(self, *, held_out: bool, rounds: int) -> float:
+        step = self._stages.begin("dense and pyramid in turn", 2 * (rounds + 1))
+        workload = self._rows.to_time(self._batch_size, held_out=held_out)
+        return interleaved_speedup(
+            self._dense.model, self._pyramid, workload, self._batch_size, rounds=rounds, after_each=step
+        )
+
+    def _compared(self, dense: Tensor) -> dict[str, Any]:
+        """What both say to the rows that were held out."""
+        pyramid = self._outputs(self._pyramid, self._rows.search, "asking the pyramid")
+        labels = None if self._rows.labels is None else self._rows.labels[self._rows.search :]
+        return {
+            "dense_metrics": None if labels is None else self._metrics(labels, dense),
+            "metrics": None if labels is None else self._metrics(labels, pyramid),
+            "agreement": agreement(dense, pyramid),
+            "divergence": divergence(dense, pyramid),
+        }

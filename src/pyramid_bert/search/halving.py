@@ -1,0 +1,182 @@
+"""Successive halving: all candidates on few rows, the better half on twice as many, and so on.
+
+What is judged is how far a candidate's outputs are from the dense model's. That is smoother than any metric, so that a
+few dozen rows can tell good from bad; a metric, if there are labels, has its say among the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..config import PyramidConfig
+from ..data import Encoded
+from ..hub import pyramidize
+from ..inference import outputs_of
+
+FIRST_ROWS = 32
+FINALISTS = 8
+
+Measure = Callable[[Tensor], float]  # of the outputs for the first rows; more is better
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a candidate did on the first rows of the search.
+
+    Attributes:
+        settings: The candidate.
+        rows: How many rows it was judged on.
+        divergence: From the dense model's outputs, by `divergence`.
+        metric: The metric on these rows; None without labels.
+    """
+
+    settings: PyramidConfig
+    rows: int
+    divergence: float
+    metric: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict."""
+        return {
+            "settings": self.settings.to_dict(),
+            "rows": self.rows,
+            "divergence": self.divergence,
+            "metric": self.metric,
+        }
+
+
+class Judge:
+    """Runs candidates on the first rows and compares them with the dense model. Rows are run once a candidate."""
+
+    def __init__(
+        self,
+        model: Any,
+        items: Sequence[Encoded],
+        dense: Tensor,
+        pad_id: int,
+        *,
+        batch_size: int,
+        measure: Measure | None,
+    ) -> None:
+        self._model = model
+        self._items, self._dense = items, dense
+        self._pad_id, self._batch_size = pad_id, batch_size
+        self._measure = measure
+        self._outputs: dict[PyramidConfig, Tensor] = {}
+        self.trials: dict[PyramidConfig, Trial] = {}
+
+    def __call__(self, settings: PyramidConfig, rows: int) -> Trial:
+        """The trial of a candidate on the first `rows` rows."""
+        known = self._outputs.get(settings, self._dense[:0])
+        if len(known) < rows:
+            pyramidize(self._model, config=settings)
+            new = self._items[len(known) : rows]
+            more = outputs_of(self._model, new, self._pad_id, batch_size=self._batch_size).logits
+            known = self._outputs[settings] = torch.cat([known, more])
+        metric = None if self._measure is None else self._measure(known[:rows])
+        trial = Trial(settings, rows, divergence(self._dense[:rows], known[:rows]), metric)
+        self.trials[settings] = trial
+        return trial
+
+
+def divergence(dense: Tensor, other: Tensor) -> float:
+    """How far outputs (n, classes) are from the dense model's: the mean KL divergence of the classes' probabilities.
+
+    For a regressor, (n, 1), the mean squared difference as a share of the variance of the dense outputs.
+
+    Example:
+        >>> divergence(torch.tensor([[2.0, 0.0]]), torch.tensor([[2.0, 0.0]]))
+        0.0
+    """
+    if dense.shape[1] == 1:
+        return float((dense - other).square().mean() / dense.var(unbiased=False).clamp(min=1e-12))
+    return float(F.kl_div(other.log_softmax(1), dense.log_softmax(1), log_target=True, reduction="batchmean"))
+
+
+def agreement(dense: Tensor, other: Tensor) -> float:
+    """The share of rows to which both give the same label; the correlation of their outputs for a regressor.
+
+    Example:
+        >>> agreement(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+        0.5
+    """
+    if dense.shape[1] == 1:
+        return float(torch.corrcoef(torch.cat([dense, other], 1).T.double())[0, 1])
+    return float((dense.argmax(1) == other.argmax(1)).double().mean())
+
+
+def rungs(rows: int) -> list[int]:
+    """How many rows candidates are judged on, round by round.
+
+    Example:
+        >>> rungs(200)
+        [32, 64, 128, 200]
+    """
+    steps = [FIRST_ROWS]
+    while steps[-1] * 2 < rows:
+        steps.append(steps[-1] * 2)
+    return [step for step in steps if step < rows] + [rows]
+
+
+def runs_of(candidates: int, rows: int) -> int:
+    """How many trials `halve` makes."""
+    total, pool = 0, candidates
+    for _ in rungs(rows):
+        total += pool
+        pool = _survivors(pool)
+    return total
+
+
+def halve(
+    judge: Judge, candidates: Sequence[PyramidConfig], rows: int, in_time: Callable[[], bool], step: Callable[[], None]
+) -> list[Trial]:
+    """The trials of the last round, nearest to the dense model first.
+
+    Args:
+        judge: Makes the trials.
+        candidates: At least one.
+        rows: Of the last round.
+        in_time: Asked before each trial but the first; when it says no, what has been tried in this round decides.
+        step: Called after each trial.
+    """
+    pool, best = list(candidates), list[Trial]()
+    for count in rungs(rows):
+        best = ranked(try_all(judge, pool, count, in_time, step)) or best
+        if not in_time():
+            break
+        pool = [trial.settings for trial in best[: _survivors(len(pool))]]
+    return best
+
+
+def try_all(
+    judge: Judge, pool: Iterable[PyramidConfig], rows: int, in_time: Callable[[], bool], step: Callable[[], None]
+) -> list[Trial]:
+    """A trial of each candidate, until time is up; one at least if nothing has been tried yet."""
+    trials: list[Trial] = []
+    for settings in pool:
+        if judge.trials and not in_time():
+            break
+        trials.append(judge(settings, rows))
+        step()
+    return trials
+
+
+def ranked(trials: Iterable[Trial]) -> list[Trial]:
+    """Trials on equally many rows, nearest to the dense model first."""
+    return sorted(trials, key=lambda trial: trial.divergence)
+
+
+def winner(trials: Sequence[Trial]) -> Trial:
+    """The best by the metric among the few nearest to the dense model; the nearest of all without one, or in a tie."""
+    last = ranked(trials)[:FINALISTS]
+    return min(last, key=lambda trial: (-(trial.metric or 0.0), trial.divergence))
+
+
+def _survivors(pool: int) -> int:
+    return max(min(pool, FINALISTS), (pool + 1) // 2)

@@ -1,0 +1,71 @@
+"""How fast a candidate is: counted in multiply-accumulates over true lengths, or predicted for this machine."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..bench.budget import extreme_schedule, predicted_speedup
+from ..bench.calibration import Calibration, batch_shapes, calibrate
+from ..config import PyramidConfig
+from ..cost import Cost
+from ..hub import pyramidize
+from .candidates import Method
+
+
+class Counted:
+    """Speed-ups by multiply-accumulates, each row at its true length: exact, and the same everywhere."""
+
+    def __init__(self, config: Any, lengths: Sequence[int]) -> None:
+        self._config = config
+        self._lengths = Counter(lengths)
+        self._known: dict[Any, float] = {}
+
+    def __call__(self, settings: PyramidConfig) -> float:
+        """The ideal speed-up over the dense model."""
+        key = settings.schedule, settings.placement, settings.cls_only
+        if key not in self._known:
+            self._known[key] = self._count(settings)
+        return self._known[key]
+
+    def _count(self, settings: PyramidConfig) -> float:
+        layers, sizes = self._config.num_hidden_layers, (self._config.hidden_size, self._config.intermediate_size)
+        dense = macs = 0
+        for n, rows in self._lengths.items():
+            kept = settings.schedule.lengths(n, layers)
+            cost = Cost.of(kept, n, *sizes, placement=settings.placement or "middle", cls_only=settings.cls_only)
+            dense, macs = dense + rows * cost.dense_macs, macs + rows * cost.macs
+        return dense / macs
+
+
+class Predicted:
+    """Speed-ups over dense, length-sorted batches that a calibration of this machine predicts."""
+
+    def __init__(
+        self,
+        dense: Any,
+        lengths: Sequence[int],
+        batch_size: int,
+        after_each: Callable[[], object] | None = None,
+    ) -> None:
+        self._model = copy.deepcopy(dense)
+        self._longest, self._batch_size = max(lengths), batch_size
+        self._shapes = batch_shapes(lengths, batch_size)
+        self._known: dict[Method, Calibration] = {}
+        self._after_each = after_each
+
+    def __call__(self, settings: PyramidConfig) -> float:
+        """The predicted speed-up; a method that is new is timed first."""
+        method = Method.of(settings)
+        if method not in self._known:
+            pyramidize(self._model, config=settings.replace(schedule=extreme_schedule()))
+            self._known[method] = calibrate(
+                self._model,
+                self._longest,
+                batch_size=self._batch_size,
+                known=next(iter(self._known.values()), None),
+                after_each=self._after_each,
+            )
+        return predicted_speedup(self._known[method], self._shapes, settings.schedule)

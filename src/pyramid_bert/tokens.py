@@ -1,0 +1,53 @@
+"""The tokens of a batch between two steps of the encoder's loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .reduction import Reduction
+
+
+@dataclass
+class Tokens:
+    """The tokens between two steps of the loop.
+
+    Attributes:
+        hidden: (B, N, D).
+        counts: Real tokens of each row: known on the host, so that nothing is read back from the device.
+        mask: (B, N) bool; None when no row has pads.
+        size: (B, N) input tokens behind each token; None when that is 1 or attention is not weighted.
+        copies: With "replace": whose copy each token is; `counts` is of those that are none.
+    """
+
+    hidden: Tensor
+    counts: list[int]
+    mask: Tensor | None
+    size: Tensor | None
+    copies: Reduction | None = None
+
+    @property
+    def sizes(self) -> Tensor:
+        """The sizes (B, N), in the precision of distances: fp32, or fp64 for an fp64 model."""
+        if self.size is not None:
+            return self.size
+        dtype = torch.promote_types(self.hidden.dtype, torch.float32)
+        return torch.ones(self.hidden.shape[:2], dtype=dtype, device=self.hidden.device)
+
+    def key_bias(self) -> Tensor | None:
+        """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.
+
+        A key with log(s) added weighs as much as s copies of it (the paper's Remark 1).
+        """
+        if self.mask is None and self.size is None:
+            return None
+        dtype = self.hidden.dtype
+        if self.size is None:
+            bias = torch.zeros(self.hidden.shape[:2], dtype=dtype, device=self.hidden.device)
+        else:
+            bias = self.size.clamp(min=1e-6).log().to(dtype)
+        if self.mask is not None:
+            bias = bias.masked_fill(~self.mask, torch.finfo(dtype).min)
+        return bias[:, None, None, :]

@@ -1,0 +1,217 @@
+"""No fine-tuning: a dense classifier becomes the pyramid of a wanted speed-up that stays nearest to it."""
+
+import json
+
+import pytest
+import torch
+
+from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
+from pyramid_bert.cli import main
+from pyramid_bert.data import shuffled
+from pyramid_bert.errors import DataError, UnknownNameError
+from pyramid_bert.search import METHODS, Method, find_pyramid
+from pyramid_bert.search import find as find_module
+
+
+@pytest.fixture(scope="module")
+def dense_dir(learner_dir, sentiment, tmp_path_factory):
+    """A dense classifier that has learned the task."""
+    texts, labels = sentiment(256)
+    classifier = PyramidClassifier.from_pretrained(learner_dir, "dense")
+    classifier.fit(texts, labels, epochs=8, learning_rate=2e-3, batch_size=16, progress=False)
+    folder = tmp_path_factory.mktemp("dense") / "model"
+    classifier.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dense(dense_dir):
+    return PyramidClassifier.load(dense_dir)
+
+
+@pytest.fixture(scope="module")
+def found(dense, sentiment):
+    return find_pyramid(dense, 1.5, *sentiment(120, seed=2), target="ideal")
+
+
+def test_the_pyramid_has_the_speed_and_keeps_the_labels(found, dense, sentiment):
+    assert found.ideal >= 1.5
+    assert found.ideal < 1.8  # no faster than asked: that would cost agreement
+    assert found.agreement > 0.9
+    texts, labels = sentiment(200, seed=3)
+    assert found.classifier.evaluate(texts, labels)["accuracy"] > dense.evaluate(texts, labels)["accuracy"] - 0.1
+
+
+def test_no_weight_is_touched(found, dense):
+    before, after = dense.model.state_dict(), found.classifier.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not is_pyramid(dense.model)
+    assert found.classifier.settings == found.settings
+
+
+def test_every_candidate_has_the_wanted_speed(found, dense, sentiment):
+    lengths = [len(item) for item in dense.encode(sentiment(120, seed=2)[0])]
+    speed = find_module.Counted(dense.model.config, lengths)
+    assert len(found.trials) > len(METHODS)
+    assert all(1.5 <= speed(trial.settings) < 2.2 for trial in found.trials)
+    assert {trial.settings.selector for trial in found.trials} == {method.selector for method in METHODS}
+
+
+def test_the_winner_is_the_nearest_to_the_dense_model_without_labels(dense, sentiment):
+    found = find_pyramid(dense, 1.5, sentiment(120, seed=2)[0], target="ideal")
+    judged_most = [trial for trial in found.trials if trial.rows == found.search_rows]
+    assert len(judged_most) > 1
+    assert found.trials[0].divergence == min(trial.divergence for trial in judged_most)
+    assert found.metrics is None
+    assert found.dense_metrics is None
+
+
+def test_the_same_call_gives_the_same_pyramid(found, dense, sentiment):
+    again = find_pyramid(dense, 1.5, *sentiment(120, seed=2), target="ideal")
+    assert again.settings == found.settings
+    assert [trial.settings for trial in again.trials] == [trial.settings for trial in found.trials]
+
+
+def test_the_comparison_is_made_on_rows_that_no_choice_depends_on(found, dense, sentiment):
+    texts, labels = sentiment(120, seed=2)
+    held_out = shuffled(120, 0)[found.search_rows :]
+    assert len(held_out) == found.held_out_rows == 60
+    mixed = list(labels)
+    for row in held_out:  # labels that are all wrong there change the report and nothing else
+        mixed[row] = "pos" if labels[row] == "neg" else "neg"
+    other = find_pyramid(dense, 1.5, texts, mixed, target="ideal")
+    assert other.settings == found.settings
+    assert other.metrics["accuracy"] == pytest.approx(1 - found.metrics["accuracy"])
+    rows = [texts[row] for row in held_out], [labels[row] for row in held_out]
+    assert found.metrics == found.classifier.evaluate(*rows)
+    assert found.dense_metrics == dense.evaluate(*rows)
+
+
+def test_when_time_is_up_the_best_so_far_is_taken(dense, sentiment):
+    found = find_pyramid(dense, 1.5, *sentiment(120, seed=2), target="ideal", minutes=1e-9)
+    assert not found.in_time
+    assert len(found.trials) == 1
+    assert found.ideal >= 1.5
+
+
+def test_on_this_machine_a_prediction_is_corrected_by_what_is_measured(dense, sentiment, monkeypatch):
+    """A machine on which every pyramid is a quarter slower than calibration believes."""
+    counted = {}
+
+    class Blind(find_module.Counted):
+        def __init__(self, model, lengths, batch_size, after_each):
+            super().__init__(model.config, lengths)
+            counted["of"] = self
+
+    def measured(dense, pyramid, workload, batch_size, *, rounds, after_each):
+        return 0.75 * counted["of"](PyramidClassifier(pyramid, None).settings)
+
+    monkeypatch.setattr(find_module, "Predicted", Blind)
+    monkeypatch.setattr(find_module, "interleaved_speedup", measured)
+    found = find_pyramid(dense, 1.3, *sentiment(120, seed=2))
+    assert found.measured == pytest.approx(1.3, rel=0.06)
+    assert found.ideal == pytest.approx(found.measured / 0.75)
+
+
+def test_a_regressor(learner_dir, sentiment):
+    texts, labels = sentiment(120)
+    numbers = [float(label == "pos") for label in labels]
+    dense = PyramidClassifier.from_pretrained(learner_dir, "dense")
+    dense.fit(texts, numbers, epochs=1, learning_rate=2e-3, progress=False)
+    found = find_pyramid(dense, 1.4, texts, numbers, target="ideal", methods=METHODS[:1])
+    assert set(found.metrics) == {"spearman", "pearson", "rmse"}
+    assert -1 <= found.agreement <= 1
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"rows": 49}, DataError, "at least 50 texts.*got 49"),
+        ({"speedup": 30}, PyramidError, r"30x cannot be reached.*at most \d"),
+        ({"speedup": 0.5}, PyramidError, "speedup must be a number"),
+        ({"target": "watts"}, UnknownNameError, "unknown target 'watts'"),
+        ({"metric": "bleu"}, UnknownNameError, "unknown metric 'bleu'"),
+        ({"metric": "f1", "labels": None}, DataError, "'f1' needs labels"),
+        ({"minutes": 0}, PyramidError, "minutes must be above 0"),
+        ({"labels": ["pos"] * 59 + ["so-so"]}, DataError, "'so-so', which the model does not know"),
+    ],
+)
+def test_refused(dense, sentiment, change, error, message, monkeypatch):
+    monkeypatch.setattr(find_module, "_Finder", None)  # no work may begin
+    texts, labels = sentiment(change.pop("rows", 60))
+    call = {"speedup": 1.5, "labels": labels, "target": "ideal", **change}
+    with pytest.raises(error, match=message):
+        find_pyramid(dense, call.pop("speedup"), texts, call.pop("labels"), **call)
+
+
+def test_a_pyramid_and_an_encoder_are_refused(dense_dir, learner_dir, sentiment):
+    texts, _ = sentiment(60)
+    pyramid = PyramidClassifier.from_pretrained(dense_dir, Schedule.constant(0.5))
+    with pytest.raises(PyramidError, match="a pyramid already"):
+        find_pyramid(pyramid, 1.5, texts)
+    with pytest.raises(PyramidError, match="no trained classifier"):
+        find_pyramid(PyramidClassifier.from_pretrained(learner_dir, "dense"), 1.5, texts)
+
+
+def test_methods_are_valid_settings():
+    assert len(set(METHODS)) == len(METHODS)
+    for method in METHODS:
+        assert Method.of(method.settings(Schedule.exponential(0.5, 1))) == method
+
+
+# ---- the command ----
+
+
+@pytest.fixture
+def rows_file(sentiment, tmp_path):
+    lines = [f"{text},{label}" for text, label in zip(*sentiment(80, seed=5), strict=True)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+    return path
+
+
+def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, dense_dir, rows_file, tmp_path):
+    out = tmp_path / "fast"
+    call = ["speedup", str(dense_dir), "--data", str(rows_file), "--speedup", "1.4", "--ideal", "--out", str(out)]
+    assert main(call) == 0
+    shown = capsys.readouterr()
+    assert "agreement with dense" in shown.out
+    assert "accuracy" in shown.out
+    assert is_pyramid(PyramidClassifier.load(out).model)
+    assert main(call) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*call, "--overwrite", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ideal"] >= 1.4
+    assert report["held_out_rows"] == 40
+    assert PyramidClassifier.load(out).settings.to_dict() == report["settings"]
+
+
+def test_labels_are_read_if_they_are_there(capsys, dense_dir, rows_file, tmp_path):
+    bare = tmp_path / "texts.csv"
+    bare.write_text("\n".join(line.split(",")[0] for line in rows_file.read_text().splitlines()) + "\n")
+    call = ["speedup", str(dense_dir), "--data", str(bare), "--speedup", "1.4", "--ideal", "--minutes", "0.01"]
+    assert main([*call, "--out", str(tmp_path / "a"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] is None
+    assert main([*call, "--out", str(tmp_path / "b"), "--metric", "f1"]) == 1
+    assert "'label'" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--speedup", "0"], 2, "speedup must be a number"),
+        (["--speedup", "2", "--minutes", "0"], 2, "--minutes must be above 0"),
+        (["--speedup", "50", "--ideal"], 1, "cannot be reached"),
+    ],
+)
+def test_wrong_calls(capsys, dense_dir, rows_file, tmp_path, options, code, message):
+    out = tmp_path / "out"
+    assert main(["speedup", str(dense_dir), "--data", str(rows_file), "--out", str(out), *options]) == code
+    assert message in capsys.readouterr().err
+    assert not out.exists()
