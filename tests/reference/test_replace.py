@@ -14,7 +14,7 @@ from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidi
 from pyramid_bert.adapters import pyramid_encoder
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.reduction import Reduction
-from pyramid_bert.select import selector_names
+from pyramid_bert.select import get_selector, selector_names
 
 LAYERS = 4
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -79,7 +79,7 @@ CHOOSERS = [name for name in selector_names() if name != "pool"]
 @pytest.mark.parametrize("impl", ["eager", "sdpa"])
 @pytest.mark.parametrize(("name", "placement"), list(itertools.product(CHOOSERS, SCHEDULES)))
 def test_replacing_is_weighted_attention_for_every_selector(tiny_bert, tiny_batch, name, placement, impl):
-    if (name == "attention" and placement == "input") or (name == "input-first" and placement != "input"):
+    if (get_selector(name).needs_attention and placement == "input") or (name == "input-first" and placement != "input"):
         pytest.skip("the selector does not take this placement")
     model, batch = tiny_bert(impl=impl).double(), tiny_batch(LENGTHS)
     settings = {"schedule": SCHEDULES[placement], "placement": placement, "selector": name}
