@@ -44,6 +44,8 @@ def main() -> None:
     data = {
         "task": args.task,
         "texts": args.rows,
+        "layers": len(real) // args.rows,
+        "hidden_size": real[0].shape[1],
         "tokens": [SHORTEST, LONGEST],
         "seed": args.seed,
         "results": results,

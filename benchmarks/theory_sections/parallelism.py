@@ -5,7 +5,7 @@ from typing import Any
 from .page import read, table
 
 COMMANDS = {
-    "radius-sst2": "python benchmarks/theory_radius.py $PYRAMID_MODEL sst2 $PYRAMID_DATA/glue --rows 16 --seed 0"
+    "radius-sst2": "python benchmarks/theory_radius.py $PYRAMID_ENCODER sst2 $PYRAMID_DATA/glue --rows 16 --seed 0"
 }
 _TEXT = """How far the greedy choice is from the best cover, and what taking m centres at a time costs: the radius of
 greedy over the least radius that any k tokens with CLS among them have (exhaustive search), mean and (worst). With
@@ -33,8 +33,10 @@ def section() -> str:
         for result in data["results"]
     ]
     low, high = data["tokens"]
-    about = f"Sets of {low} to {high} tokens: {data['texts']} texts of SST-2 after the attention of each layer, and "
-    about += "random points.\n\n"
+    about = f"Sets of {low} to {high} tokens: {data['texts']} texts of SST-2 after the attention of each of the "
+    about += (
+        f"{data['layers']} layers of a pretrained\nencoder (hidden size {data['hidden_size']}), and random points.\n\n"
+    )
     return f"\n## The price of parallelism\n\n{_TEXT}{about}" + table(columns, rows)
 
 

@@ -156,7 +156,15 @@ def test_a_case_by_hand():
     hidden = torch.ones(1, 2, WIDTH, dtype=torch.float64)
     hidden[0, 1, 0] = 2.0
     encoder = small_encoder([layer], "input")
-    row = measure_input(encoder, hidden, lambda cls: float(cls[0, 0]), directions=3)
+    asked = []
+
+    def loss(cls):
+        asked.append(cls)
+        return float(cls[0, 0])
+
+    row = measure_input(encoder, hidden, loss, directions=3)
+    random_changes = [float((cls - asked[0]).norm()) for cls in asked[-3:]]
+    assert random_changes == [pytest.approx(0.5)] * 3  # as large as what the replacement does to CLS
     assert (row.n, row.lengths, row.radius, row.moved) == (2, (1,), (1.0,), (1.0,))
     assert row.layer == (pytest.approx(math.sqrt(0.5)),)
     assert row.above == (0.5,)
@@ -206,6 +214,24 @@ def test_losses_and_radii_are_those_of_the_models(tiny_bert, tiny_batch, logits_
         assert report.rows[row].loss_change == pytest.approx(abs(after - before), abs=1e-9)
         for entry in trace.layers:
             assert report.rows[row].radius[max(entry.layer, 1) - 1] == pytest.approx(float(entry.radius[row]), abs=1e-6)
+
+
+def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_bert, tiny_batch):
+    model, batch = tiny_bert().double(), tiny_batch((24,))
+    lengths = Schedule.exponential(0.3, 3).lengths(24, 4)
+    vectors = []
+    for done in range(5):
+        stopped = [*lengths[:done], *[lengths[done - 1] if done else 24] * (4 - done)]
+        pyramidize(model, Schedule.custom(stopped), reduce="replace")
+        with torch.no_grad():
+            vectors.append(model.bert(**batch).last_hidden_state[:, 0])
+    pyramidize(model, Schedule.custom(lengths))
+    (row,) = measure_theorem(model, items(batch, 1)).rows
+    assert row.lengths == lengths
+    for layer in range(4):
+        change = float((vectors[layer + 1] - vectors[layer]).norm())
+        assert row.above[layer] * row.moved[layer] == pytest.approx(change, abs=1e-9)
+    assert row.above[0] > 0.01
 
 
 def test_without_labels_the_dense_prediction_is_the_label(tiny_bert, tiny_batch, logits_of):
