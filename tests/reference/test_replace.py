@@ -79,7 +79,8 @@ CHOOSERS = [name for name in selector_names() if name != "pool"]
 @pytest.mark.parametrize("impl", ["eager", "sdpa"])
 @pytest.mark.parametrize(("name", "placement"), list(itertools.product(CHOOSERS, SCHEDULES)))
 def test_replacing_is_weighted_attention_for_every_selector(tiny_bert, tiny_batch, name, placement, impl):
-    if (get_selector(name).needs_attention and placement == "input") or (name == "input-first" and placement != "input"):
+    at_input = placement == "input"
+    if (get_selector(name).needs_attention and at_input) or (name == "input-first" and not at_input):
         pytest.skip("the selector does not take this placement")
     model, batch = tiny_bert(impl=impl).double(), tiny_batch(LENGTHS)
     settings = {"schedule": SCHEDULES[placement], "placement": placement, "selector": name}
