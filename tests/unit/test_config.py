@@ -170,7 +170,7 @@ def test_a_schedule_of_the_wrong_type():
         (
             {"selector": "corset"},
             "unknown selector 'corset'; did you mean 'coreset'? "
-            "Known: attention, coreset, first, input-first, pool, random",
+            "Known: attention, cls-attention, coreset, first, input-first, pool, random",
         ),
         ({"reduce": "dropp"}, "unknown reduce 'dropp'; did you mean 'drop'? Known: drop, merge, replace"),
         ({"placement": "midle"}, "unknown placement 'midle'; did you mean 'middle'? Known: end, input, middle"),

@@ -93,7 +93,7 @@ def find_pyramid(
     """The best pyramid of the wanted speed-up that has the weights of a dense classifier: no training.
 
     Half of the texts, a fixed half, are searched on; the other half serves for the comparison. With target="ideal" the
-    same call gives the same pyramid everywhere, unless its time is up.
+    same call gives the same pyramid again, unless its time is up.
 
     Args:
         classifier: A trained dense classifier or regressor; it is not changed.
