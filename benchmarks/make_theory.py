@@ -12,10 +12,10 @@ import os
 import subprocess
 import sys
 
-from theory_sections import bound, parallelism
+from theory_sections import adaptive, bound, certificate, parallelism, search
 from theory_sections.page import ROOT, path_of, read
 
-SECTIONS = (bound, parallelism)
+SECTIONS = (bound, parallelism, certificate, adaptive, search)
 VARIABLES = ("PYRAMID_MODEL", "PYRAMID_ENCODER", "PYRAMID_DATA")
 HEAD = """# The theory at work
 

@@ -19,6 +19,17 @@ def read(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
+def read_all(pattern: str) -> list[dict[str, Any]]:
+    """The results that a pattern means, by name."""
+    paths = sorted((ROOT / "results").glob(f"theory-{pattern}.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def source(result: dict[str, Any]) -> str:
+    """The command of a result, where the model is one that was trained on its task."""
+    return f"`{result['command']}`, seed {result['seed']}."
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]

@@ -1,20 +1,23 @@
-"""The part of docs/theory.md on pyramids without fine-tuning, from results/theory-search-*.json."""
+"""No fine-tuning."""
 
-import json
-from pathlib import Path
 from typing import Any
+
+from .page import read_all, source
+
+COMMANDS = {"search-sst2": "python benchmarks/no_finetuning.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
 
 # What the paper lost by selecting at inference only, (3, 0.2) at N = 128, in points: dense minus its "Only Infer".
 PAPER_LOSS = {"qnli": 22.7, "sst2": 10.9, "cola": 5.4, "mrpc": 3.8, "stsb": 3.3, "mnli": 9.0}
 TITLES = {"qnli": "QNLI", "sst2": "SST-2", "cola": "CoLA", "mrpc": "MRPC", "stsb": "STS-B", "mnli": "MNLI-m"}
 
 
-def search_section(results: Path) -> str:
-    """The section in Markdown; empty when there are no results."""
-    runs = [json.loads(path.read_text()) for path in sorted(results.glob("theory-search-*.json"))]
+def section() -> str:
+    """What a dense classifier loses as a pyramid with the same weights."""
+    runs = read_all("search-*")
     if not runs:
         return ""
-    return "\n\n".join(["## No fine-tuning", _intro(runs), _searches(runs), _methods(runs), _paper(runs)]) + "\n"
+    parts = ["## No fine-tuning", _intro(runs), _searches(runs), _methods(runs), _paper(runs), *map(source, runs)]
+    return "\n" + "\n\n".join(parts) + "\n"
 
 
 def _intro(runs: list[dict[str, Any]]) -> str:

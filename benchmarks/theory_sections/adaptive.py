@@ -1,0 +1,52 @@
+"""Lengths that follow the text."""
+
+from typing import Any
+
+from .page import read_all, source
+
+COMMANDS = {"adaptive-sst2": "python benchmarks/adaptive.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
+
+
+def section() -> str:
+    """Adaptive lengths against fixed ones."""
+    results = read_all("adaptive-*")
+    if not results:
+        return ""
+    parts = [
+        "## Lengths that follow the text",
+        "`Schedule.adaptive(radius)` keeps, for each text and layer, the fewest tokens (in eighths of its length) "
+        "whose covering radius is at most a share of what CLS alone would leave. Radius and keep ratios were chosen "
+        "for the same ideal speed-up on training texts; no model was trained. *In batches* counts what batches of "
+        f"{results[0]['batch_size']} texts of like length cost, where the widest row decides for all.",
+    ]
+    for result in results:
+        rows = [
+            "| tokens are | wanted | from layer | schedule | " + f"{result['metric']} | ideal | in batches |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for run in result["runs"]:
+            name = f"adaptive, {run['settings']['radius']:.2f}" if run["schedule"] == "adaptive" else run["schedule"]
+            done = {"merge": "merged", "drop": "dropped"}[run["reduce"]]
+            rows.append(
+                f"| {done} | {run['wanted']:g}x | {run['first_layer']} | {name} | {100 * run['quality']:.1f} | "
+                f"{run['ideal_speedup']:.2f}x | {run['ideal_speedup_in_batches']:.2f}x |"
+            )
+        title = f"**{result['task']}** ({result['rows']} dev texts; dense {100 * result['dense']:.1f})"
+        parts += [title, "\n".join(rows), _comparison(result), source(result)]
+    return "\n" + "\n\n".join(parts) + "\n"
+
+
+def _comparison(result: dict[str, Any]) -> str:
+    """How often adaptive beats the best fixed schedule of its group, and by how much on average."""
+    groups: dict[tuple[Any, ...], dict[str, list[float]]] = {}
+    for run in result["runs"]:
+        group = groups.setdefault((run["reduce"], run["wanted"], run["first_layer"]), {"adaptive": [], "fixed": []})
+        group["adaptive" if run["schedule"] == "adaptive" else "fixed"].append(run["quality"])
+    gaps = [100 * (g["adaptive"][0] - max(g["fixed"])) for g in groups.values() if g["adaptive"] and g["fixed"]]
+    if not gaps:
+        return ""
+    wins = sum(gap > 0 for gap in gaps)
+    return (
+        f"Adaptive against the best fixed schedule with the same first layer: better in {wins} of {len(gaps)} cases, "
+        f"{sum(gaps) / len(gaps):+.1f} points on average ({min(gaps):+.1f} to {max(gaps):+.1f})."
+    )

@@ -1,0 +1,71 @@
+"""A certificate for every answer."""
+
+from typing import Any
+
+from .page import read_all, source
+
+COMMANDS = {"certificate-sst2": "python benchmarks/certificate.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
+SCORES = ("random", "confidence", "radius", "both")
+SHOWN = (0.02, 0.05, 0.1, 0.2)
+
+
+def section() -> str:
+    """What finds the answers that are not the dense model's."""
+    results = read_all("certificate-*")
+    if not results:
+        return ""
+    parts = [
+        "## A certificate for every answer",
+        "Dense fine-tuned classifiers, run as pyramids without training, on dev sets. A *flip* is a prediction that is "
+        "not the dense model's. The most doubtful share of the texts is run again with all tokens; the columns say "
+        "which share of all flips that removes when texts are chosen at random, by the pyramid's own lack of "
+        "confidence, by the sum of its covering radii, and by both (logistic regression, fitted on other texts). The "
+        "ideal speed-up over the dense model counts the second runs, chosen by confidence.",
+    ]
+    for result in results:
+        parts += [_certificate_table(result), _roc_table(result), source(result)]
+    parts.append(_verdict(results))
+    return "\n" + "\n\n".join(parts) + "\n"
+
+
+def _certificate_table(result: dict[str, Any]) -> str:
+    rows = [
+        f"**{result['task']}** ({result['rows']} dev texts)",
+        "",
+        "| pyramid | flips | run again | " + " | ".join(SCORES) + " | ideal speed-up |",
+        "|---|---|---|" + "---|" * (len(SCORES) + 1),
+    ]
+    for pyramid in result["pyramids"]:
+        name = f"{pyramid['schedule']}, {pyramid['reduce']} ({pyramid['ideal_speedup']:.2f}x)"
+        for row in pyramid["by_share"]:
+            if row["share"] in SHOWN:
+                removed = " | ".join(f"{row['removed'][score]:.0%}" for score in SCORES)
+                speed = f"{row['ideal_speedup']['confidence']:.2f}x"
+                rows.append(f"| {name} | {pyramid['flips']} | {row['share']:.0%} | {removed} | {speed} |")
+    return "\n".join(rows)
+
+
+def _roc_table(result: dict[str, Any]) -> str:
+    pyramids = result["pyramids"]
+    names = list(pyramids[0]["area_under_roc"])
+    rows = [
+        "Area under the ROC curve, 0.5 being chance:",
+        "",
+        "| score | " + " | ".join(f"{p['schedule']}, {p['reduce']}" for p in pyramids) + " |",
+        "|---|" + "---|" * len(pyramids),
+    ]
+    rows += [f"| {n} | " + " | ".join(f"{p['area_under_roc'][n]:.2f}" for p in pyramids) + " |" for n in names]
+    return "\n".join(rows)
+
+
+def _verdict(results: list[dict[str, Any]]) -> str:
+    """Which score removes most, counted over all pyramids and shares."""
+    rows = [row["removed"] for result in results for pyramid in result["pyramids"] for row in pyramid["by_share"]]
+    means = {score: sum(row[score] for row in rows) / len(rows) for score in SCORES}
+    shown = ", ".join(f"{score} {means[score]:.1%}" for score in sorted(means, key=lambda s: -means[s]))
+    gain = 100 * (means["both"] - means["confidence"])
+    return (
+        f"Mean share of flips removed over all tasks, pyramids and shares: {shown}. Both together differ by "
+        f"{gain:+.1f} points from confidence alone, which needs neither radii nor fitted weights and is the default of "
+        "`fallback`."
+    )
