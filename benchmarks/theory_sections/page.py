@@ -27,7 +27,8 @@ def read_all(pattern: str) -> list[dict[str, Any]]:
 
 def source(result: dict[str, Any]) -> str:
     """The command of a result, where the model is one that was trained on its task."""
-    return f"`{result['command']}`, seed {result['seed']}."
+    seed = {**result.get("training", {}), **result}["seed"]
+    return f"`{result['command']}`, seed {seed}."
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
