@@ -142,12 +142,13 @@ def products(monkeypatch):
         def linear(module, given, output):
             seen["training" if module.training else "evaluating"].add(output.dtype)
 
-        def gram(x, *, halve):
-            seen["distances"].add((made := make_gram(x, halve=halve)).dtype)
+        def gram(x, strip):
+            made = make_gram(x, strip)
+            seen["distances"].add(made.flat.dtype)
             return made
 
-        make_gram = distance._gram
-        monkeypatch.setattr(distance, "_gram", gram)
+        make_gram = distance.Gram.of
+        monkeypatch.setattr(distance.Gram, "of", gram)
         classifier.model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(linear)
         return seen
 
