@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, 
         "metric": on_dev.metric,
         "model": {"layers": config.num_hidden_layers, "hidden_size": config.hidden_size},
         "command": f"python benchmarks/no_finetuning.py $PYRAMID_MODEL {args.task} $PYRAMID_DATA "
-        f"--trained-on {args.trained_on}",
+        f"--trained-on {args.trained_on} --epochs {args.epochs:g} --minutes {args.minutes:g}",
         "trained_on": args.trained_on,
         "training": {**TRAINING, "epochs": args.epochs},
         "calibration": {"rows": len(calibration.texts), "sha256": table_hash(calibration)},
