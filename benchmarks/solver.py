@@ -9,9 +9,9 @@ import argparse
 import json
 
 from pyramid_bert import pyramidize
-from pyramid_bert.bench import Solver, Workload, describe_machine, forward_all, model_pair
+from pyramid_bert.bench import Solver, Workload, describe_machine, model_pair
+from pyramid_bert.bench.budget import interleaved_speedup
 from pyramid_bert.data import load_task
-from pyramid_bert.timing import time_interleaved
 
 BATCH = 32
 
@@ -33,10 +33,8 @@ def main() -> None:
     for wanted in (1.5, 2.0, 3.0):
         solution = solver.solve(wanted)
         pyramidize(pyramid, solution.schedule)
-        batches = workload.tensors(workload.by_length(BATCH))
-        runs = {"dense": lambda b=batches: forward_all(dense, b), "pyramid": lambda b=batches: forward_all(pyramid, b)}
-        timing = time_interleaved(runs, rounds=args.rounds)
-        found.append({**solution.to_dict(), "measured_again": timing.speedup("pyramid", over="dense")})
+        measured = interleaved_speedup(dense, pyramid, workload, BATCH, rounds=args.rounds)
+        found.append({**solution.to_dict(), "measured_again": measured})
     result = {"task": args.task, "texts": len(texts), "mean_length": sum(workload.lengths) / len(texts)}
     print(json.dumps({**result, "solutions": found, "machine": describe_machine()}, indent=1))
 

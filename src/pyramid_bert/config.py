@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .cost import PLACEMENTS, Placement
+from .cost import PLACEMENTS, Cost, Placement
 from .errors import PyramidError, UnknownNameError
 from .schedule import Schedule, StridedSchedule
 from .select import get_selector
@@ -126,6 +126,23 @@ class PyramidConfig:
                 "reduce='replace' keeps the full length at every layer and saves nothing: there is no speed-up to "
                 "measure or to ask for; reduce='drop', weighted=True gives the same logits and saves"
             )
+
+    def cost(self, kept: Sequence[int], n: int, model: Any) -> Cost:
+        """What a text of `n` tokens costs when layers keep these numbers of them.
+
+        Args:
+            kept: Tokens kept at each layer.
+            n: The text's true length.
+            model: The config of the model, for its sizes.
+        """
+        return Cost.of(
+            (n,) * len(kept) if self.reduce == "replace" else kept,
+            n,
+            model.hidden_size,
+            model.intermediate_size,
+            placement=self.placement or "middle",
+            cls_only=self.cls_only,
+        )
 
     def replace(self, **changes: Any) -> PyramidConfig:
         """A copy with some settings changed."""

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .adapters import pyramid_encoder
-from .cost import Cost
 from .data import Encoded
 from .errors import MissingExtraError, PyramidError, UnknownNameError
 from .hub import pyramid_settings
@@ -87,18 +86,8 @@ class Trial:
         with encoder.keeping_all():
             dense = outputs_of(model, items, pad_id, batch_size=batch_size, title=title[1])
         assert ours.covers is not None
-        config = model.config
-        costs = [
-            Cost.of(
-                kept,
-                len(item),
-                config.hidden_size,
-                config.intermediate_size,
-                placement=settings.placement or "middle",
-                cls_only=settings.cls_only,
-            )
-            for kept, item in zip(ours.covers.kept.tolist(), items, strict=True)
-        ]
+        kept = ours.covers.kept.tolist()
+        costs = [settings.cost(lengths, len(item), model.config) for lengths, item in zip(kept, items, strict=True)]
         return cls(
             evidence=Evidence.of(ours),
             flips=(ours.logits.argmax(1) != dense.logits.argmax(1)).numpy(),

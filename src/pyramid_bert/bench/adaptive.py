@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..classifier import apply_settings
-from ..cost import Cost
 from ..data import Encoded
 from ..errors import DataError, PyramidError
 from ..hub import pyramid_settings, pyramidize
@@ -67,19 +66,9 @@ def kept_lengths(
 
 def ideal_speedup(pyramid: Any, items: Sequence[Encoded], kept: Sequence[Sequence[int]]) -> float:
     """Dense over pyramid multiply-accumulates at true lengths, when the pyramid keeps these numbers of tokens."""
-    settings, config = pyramid_settings(pyramid), pyramid.config
+    settings = pyramid_settings(pyramid)
     assert settings is not None
-    costs = [
-        Cost.of(
-            lengths,
-            len(item),
-            config.hidden_size,
-            config.intermediate_size,
-            placement=settings.placement or "middle",
-            cls_only=settings.cls_only,
-        )
-        for lengths, item in zip(kept, items, strict=True)
-    ]
+    costs = [settings.cost(lengths, len(item), pyramid.config) for lengths, item in zip(kept, items, strict=True)]
     return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
 
 

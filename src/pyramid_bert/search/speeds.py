@@ -10,7 +10,6 @@ from typing import Any
 from ..bench.budget import extreme_schedule, predicted_speedup
 from ..bench.calibration import Calibration, batch_shapes, calibrate
 from ..config import PyramidConfig
-from ..cost import Cost
 from ..hub import pyramidize
 from .candidates import Method
 
@@ -31,11 +30,9 @@ class Counted:
         return self._known[key]
 
     def _count(self, settings: PyramidConfig) -> float:
-        layers, sizes = self._config.num_hidden_layers, (self._config.hidden_size, self._config.intermediate_size)
         dense = macs = 0
         for n, rows in self._lengths.items():
-            kept = settings.schedule.lengths(n, layers)
-            cost = Cost.of(kept, n, *sizes, placement=settings.placement or "middle", cls_only=settings.cls_only)
+            cost = settings.cost(settings.schedule.lengths(n, self._config.num_hidden_layers), n, self._config)
             dense, macs = dense + rows * cost.dense_macs, macs + rows * cost.macs
         return dense / macs
 

@@ -203,15 +203,10 @@ def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
     pyramid = pyramid_config(cell)
     ours = dense = padded = 0
     for length, rows in Counter(lengths).items():
-        kept = (length,) * layers if pyramid is None else pyramid.schedule.lengths(length, layers)
-        cost = Cost.of(
-            kept,
-            length,
-            config.hidden_size,
-            config.intermediate_size,
-            placement=pyramid.placement or "middle" if pyramid else "middle",
-            cls_only=pyramid is not None and pyramid.cls_only,
-        )
+        if pyramid is None:
+            cost = Cost.of((length,) * layers, length, config.hidden_size, config.intermediate_size)
+        else:
+            cost = pyramid.cost(pyramid.schedule.lengths(length, layers), length, config)
         ours += rows * cost.macs
         dense += rows * cost.dense_macs
         padded += rows * Cost.of((n,) * layers, n, config.hidden_size, config.intermediate_size).macs
