@@ -51,8 +51,9 @@ COMMANDS = {
 TARGETS = """
 ## Near the aim, or short of it
 
-- Choosing at N = 512, batch 32 takes just the 2 % of the time aimed at; 1.6 to 2.0 % from run to run. The Gram matrix
-  is most of it: a row of n tokens needs n²d of the 12nd² + 2n²d products of a layer; three eighths of it are not made.
+- Choosing at N = 512, batch 32 takes just the 2 % of the time aimed at, with nothing to spare: another run may show
+  more. To give back the state before is not counted as choosing. The Gram matrix is most of it: a row of n tokens
+  needs n²d of the 12nd² + 2n²d products of a layer; three eighths of it are not made.
 - Batch 1 realises less than the 80 % of the ideal aimed at; the table on reading weights shows why. With 8-bit weights
   everything else is so fast that choosing takes more than the 4 % aimed at.
 - On SST-2 (25 tokens a text) the pyramid realises less over our own dense predict than over the others: at such sizes
