@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -211,7 +211,7 @@ def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProg
         trainer.add_callback(bar)
     trained: Any = trainer.model
     try:
-        with quiet_transformers():
+        with quiet_transformers(), _attention_to_learn_with(trained, trainer.args.device):
             if before is not None and pace.exhausted(_state_in(before).log_history):
                 trainer.state = _state_in(before)  # it had come to its end, and was stopped after that
             else:
@@ -222,6 +222,20 @@ def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProg
         trained.eval()
         if bar is not None:
             bar.close()
+
+
+@contextmanager
+def _attention_to_learn_with(model: Any, device: torch.device) -> Iterator[None]:
+    """Plain attention on a CPU: the fused one saves time there when nothing is learned, and loses it going back."""
+    before = model.config._attn_implementation
+    plain = device.type == "cpu" and before == "sdpa"
+    if plain:
+        model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        if plain:
+            model.set_attn_implementation(before)
 
 
 def _state_in(checkpoint: Path) -> TrainerState:
