@@ -20,6 +20,7 @@ class TrainSettings:
         warmup_ratio: Share of the steps over which the learning rate rises.
         weight_decay: Decoupled weight decay.
         seed: Seed of everything random.
+        dropout: Share of the values that is left out at random while learning; None is as the model has it.
         bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in full. Faster where
             the processor has such products. Evaluation is always in full precision.
         checkpoints_per_epoch: How often the state is saved, when there is an output folder.
@@ -38,6 +39,7 @@ class TrainSettings:
     warmup_ratio: float = 0.0
     weight_decay: float = 0.0
     seed: int = 0
+    dropout: float | None = None
     bf16: bool = False
     checkpoints_per_epoch: int = 2
     patience: int | None = None
@@ -55,6 +57,7 @@ class TrainSettings:
             ("warmup_ratio", float, 0, 1),
             ("weight_decay", float, 0, 1),
             ("seed", int, 0, 2**32 - 1),
+            ("dropout", float, 0, 0.99),
             ("checkpoints_per_epoch", int, 1, 1_000_000),
             ("patience", int, 1, 1_000_000),
             ("temperature", float, 1e-2, 1_000),
@@ -62,7 +65,7 @@ class TrainSettings:
             ("hidden_weight", float, 0, 1_000_000),
         ):
             value = getattr(self, name)
-            if name == "patience" and value is None:
+            if value is None and name in ("dropout", "patience"):
                 continue
             fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
             if not fits or isinstance(value, bool) or not low <= value <= high:

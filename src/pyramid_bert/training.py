@@ -59,6 +59,7 @@ class PyramidTrainer(SafeTrainer):
     distillation: Distillation | None = None
     dev: Dev | None = None
     bf16: bool = False
+    dropout: float | None = None
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
         """Mixed precision for the loss alone: the Trainer's own option would leave it in the model, and evaluate so."""
@@ -196,7 +197,7 @@ def _make_trainer(
         data_collator=data.batch,
         processing_class=tokenizer,
     )
-    trainer.dev, trainer.bf16 = dev, settings.bf16
+    trainer.dev, trainer.bf16, trainer.dropout = dev, settings.bf16, settings.dropout
     trainer.sampler = LengthSampler([len(item) for item in data.items], arguments.train_batch_size, settings.seed)
     pace = Pace(trainer.sampler, evaluate=dev is not None, patience=settings.patience, metric=dev.metric if dev else "")
     trainer.remove_callback(PrinterCallback)
@@ -211,7 +212,11 @@ def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProg
         trainer.add_callback(bar)
     trained: Any = trainer.model
     try:
-        with quiet_transformers(), _attention_to_learn_with(trained, trainer.args.device):
+        with (
+            quiet_transformers(),
+            _attention_to_learn_with(trained, trainer.args.device),
+            _dropout(trained, trainer.dropout),
+        ):
             if before is not None and pace.exhausted(_state_in(before).log_history):
                 trainer.state = _state_in(before)  # it had come to its end, and was stopped after that
             else:
@@ -236,6 +241,21 @@ def _attention_to_learn_with(model: Any, device: torch.device) -> Iterator[None]
     finally:
         if plain:
             model.set_attn_implementation(before)
+
+
+@contextmanager
+def _dropout(model: Any, share: float | None) -> Iterator[None]:
+    """Another dropout for a while; None leaves the model's own."""
+    places = [place for place in model.modules() if isinstance(place, torch.nn.Dropout)]
+    before = [place.p for place in places]
+    try:
+        if share is not None:
+            for place in places:
+                place.p = share
+        yield
+    finally:
+        for place, own in zip(places, before, strict=True):
+            place.p = own
 
 
 def _state_in(checkpoint: Path) -> TrainerState:

@@ -119,11 +119,35 @@ def test_a_checkpoint_with_damaged_weights_is_passed_over(tiny_model_dir, tmp_pa
         ("batch_size", 0),
         ("seed", -1),
         ("warmup_ratio", 2),
+        ("dropout", 1),
     ],
 )
 def test_settings_are_checked(name, value):
     with pytest.raises(PyramidError, match=f"{name} must be a .*got {value!r}"):
         TrainSettings(**{name: value})
+
+
+@pytest.mark.parametrize("dropout", [None, 0.0, 0.5])
+def test_dropout_is_another_one_while_learning(tiny_model_dir, sentiment, dropout):
+    clf = fresh(tiny_model_dir)
+    layer = clf.model.bert.encoder.layer[0]
+    own, seen = layer.output.dropout.p, []
+    layer.register_forward_hook(
+        lambda *_: seen.append((layer.output.dropout.p, layer.attention.self.dropout.p, clf.model.dropout.p))
+    )
+    clf.fit(*sentiment(16), **FAST, dropout=dropout)
+    assert set(seen) == {(own if dropout is None else dropout,) * 3}
+    assert {place.p for place in clf.model.modules() if isinstance(place, torch.nn.Dropout)} == {own}
+
+
+def test_training_on_a_cpu_uses_plain_attention_and_gives_back_the_fused_one(tiny_model_dir, sentiment):
+    clf = fresh(tiny_model_dir)
+    assert clf.model.config._attn_implementation == "sdpa"
+    seen = []
+    clf.model.bert.register_forward_hook(lambda module, *_: seen.append(module.config._attn_implementation))
+    clf.fit(*sentiment(16), **FAST)
+    assert set(seen) == {"eager"}
+    assert clf.model.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("value", [1, 0.0, "true", None])

@@ -53,7 +53,17 @@ a GLUE task, dense first, then a pyramid that learns from it:
   pyramid-bert train --model path/to/bert --task sst2 --data glue --dense --out dense-model
   pyramid-bert train --teacher dense-model --task sst2 --data glue --patience 1 --out pyramid"""
 
-_SETTINGS = ("epochs", "learning_rate", "batch_size", "eval_batch_size", "seed", "bf16", "patience", "dev_metric")
+_SETTINGS = (
+    "epochs",
+    "learning_rate",
+    "batch_size",
+    "eval_batch_size",
+    "seed",
+    "dropout",
+    "bf16",
+    "patience",
+    "dev_metric",
+)
 _TEXTS_TO_TIME, _SOLVED = 1000, "schedule.json"
 _DISTILLATION = ("temperature", "distill_weight", "hidden_weight")
 
@@ -84,6 +94,7 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--eval-batch-size", type=int, metavar="N", help="texts at a time in evaluation (default: 32)")
     group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
     group.add_argument("--seed", type=int, help="of everything random (default: 0)")
+    group.add_argument("--dropout", type=float, metavar="P", help="while learning (default: as the model has it)")
     group.add_argument("--bf16", action="store_true", default=None, help="mixed precision: products in bfloat16")
     group.add_argument("--patience", type=int, metavar="K", help="stop after K epochs without gain, keep the best")
     group.add_argument("--dev-metric", metavar="NAME", help="what gain is (default: accuracy; numbers: spearman)")

@@ -30,7 +30,7 @@ SCHEDULE_KEYS = {
 }
 KINDS = tuple(SCHEDULE_KEYS)
 TASK_KEYS = ("rows", "dev_rows", "max_length", "dense", "pyramid")
-TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "bf16")
+TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout", "bf16")
 DISTILLING_KEYS = ("temperature", "distill_weight", "hidden_weight")
 MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 STARTS = ("dense", "pretrained")
