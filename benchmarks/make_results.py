@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from pictures import shrink
 from results_data import Paper, Run, load_runs, points, read_paper
 from results_page import (
     ALLOWED_LOSS,
@@ -158,15 +159,6 @@ def picture(run: Run, folder: Path) -> None:
         metrics = {task: TASKS[task].metric for task in run.study.tasks}
         (file,) = draw(results, axis, run.titles, metrics, folder / f"{run.study.name}.png", run.study.name, [".png"])
         shrink(file)
-
-
-def shrink(file: Path) -> None:
-    """Makes a picture of few colours a small file."""
-    from PIL import Image  # comes with matplotlib
-
-    with Image.open(file) as image:
-        small = image.convert("RGB").quantize(128)
-    small.save(file, optimize=True)
 
 
 def shown_picture(run: Run, docs: Path) -> str:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .page import read_all, source
+from . import pictures
+from .page import picture, read_all, source
 
 COMMANDS = {"adaptive-sst2": "python benchmarks/adaptive.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
 
@@ -33,6 +34,7 @@ def section() -> str:
             )
         title = f"**{result['task']}** ({result['rows']} dev texts; dense {100 * result['dense']:.1f})"
         parts += [title, "\n".join(rows), _comparison(result), source(result)]
+    parts.append(picture("adaptive", "Adaptive and fixed lengths", lambda: pictures.adaptive(results)).strip())
     return "\n" + "\n\n".join(parts) + "\n"
 
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .page import read, table
+from . import pictures
+from .page import picture, read, table
 
 _RUN = (
     "pyramid-bert theory $PYRAMID_MODEL --data $PYRAMID_DATA/glue/sst2/dev.tsv.gz --text-column sentence "
@@ -54,7 +55,15 @@ def section() -> str:
     first = next(iter(results.values()))
     head = f"\n## Theorem 1, measured\n\n{_TEXT}MiniLM-L6 fine-tuned on SST-2, {first['inputs']} sentences of its "
     head += f"dev data with {first['mean_tokens']:.0f} tokens on average; {first['loss']}.\n\n"
-    return head + table(columns, rows) + _reading(results) + "".join(_layers(data) for data in results.values())
+    by_schedule = {_schedule(data): data for data in results.values()}
+    drawn = picture("bound", "Both sides of Theorem 1", lambda: pictures.bound(by_schedule, _NAMES))
+    return (
+        head
+        + table(columns, rows)
+        + _reading(results)
+        + f"\n{drawn}"
+        + "".join(_layers(data) for data in results.values())
+    )
 
 
 def _reading(results: dict[str, dict[str, Any]]) -> str:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .page import read_all, source
+from . import pictures
+from .page import picture, read_all, source
 
 COMMANDS = {"certificate-sst2": "python benchmarks/certificate.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
 SCORES = ("random", "confidence", "radius", "both")
@@ -25,6 +26,8 @@ def section() -> str:
     for result in results:
         parts += [_certificate_table(result), _roc_table(result), source(result)]
     parts.append(_verdict(results))
+    drawn = picture("certificate", "Flips removed by running again", lambda: pictures.certificate(results, SCORES))
+    parts.append(drawn.strip())
     return "\n" + "\n\n".join(parts) + "\n"
 
 

@@ -1,9 +1,12 @@
 """What the sections share: where results are, and how tables are written."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from pictures import save
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +32,14 @@ def source(result: dict[str, Any]) -> str:
     """The command of a result, where the model is one that was trained on its task."""
     seed = {**result.get("training", {}), **result}["seed"]
     return f"`{result['command']}`, seed {seed}."
+
+
+def picture(name: str, about: str, draw: Callable[[], Any]) -> str:
+    """Draws a picture, and returns the line that shows it; without matplotlib the one that is there is shown."""
+    file = ROOT / "docs" / "images" / f"theory-{name}.png"
+    if find_spec("matplotlib"):
+        save(draw(), file)
+    return f"![{about}](images/{file.name})\n" if file.exists() else ""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

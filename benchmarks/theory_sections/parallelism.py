@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .page import read, table
+from . import pictures
+from .page import picture, read, table
 
 COMMANDS = {
     "radius-sst2": "python benchmarks/theory_radius.py $PYRAMID_ENCODER sst2 $PYRAMID_DATA/glue --rows 16 --seed 0"
@@ -32,12 +33,13 @@ def section() -> str:
         ]
         for result in data["results"]
     ]
+    drawn = picture("radius", "Greedy covers beside the best ones", lambda: pictures.parallelism(data))
     low, high = data["tokens"]
     about = f"Sets of {low} to {high} tokens: {data['texts']} texts of SST-2 after the attention of each of the "
     about += (
         f"{data['layers']} layers of a pretrained\nencoder (hidden size {data['hidden_size']}), and random points.\n\n"
     )
-    return f"\n## The price of parallelism\n\n{_TEXT}{about}" + table(columns, rows)
+    return f"\n## The price of parallelism\n\n{_TEXT}{about}" + table(columns, rows) + f"\n{drawn}"
 
 
 def _pair(found: dict[str, Any]) -> str:

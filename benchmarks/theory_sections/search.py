@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .page import read_all, source
+from . import pictures
+from .page import picture, read_all, source
 
 COMMANDS = {"search-sst2": "python benchmarks/no_finetuning.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
 
@@ -16,7 +17,9 @@ def section() -> str:
     runs = read_all("search-*")
     if not runs:
         return ""
-    parts = ["## No fine-tuning", _intro(runs), _searches(runs), _methods(runs), _paper(runs), *map(source, runs)]
+    drawn = picture("search", "Points lost without fine-tuning", lambda: pictures.search(runs, TITLES)).strip()
+    parts = ["## No fine-tuning", _intro(runs), _searches(runs), drawn, _methods(runs), _paper(runs)]
+    parts += [source(run) for run in runs]
     return "\n" + "\n\n".join(parts) + "\n"
 
 
