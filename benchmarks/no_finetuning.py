@@ -1,6 +1,6 @@
 """What a dense classifier loses as a pyramid, without any training: the search, and the paper's schedule.
 
-python benchmarks/no_finetuning.py MODEL TASK DATA --trained-on ROWS > results/theory-search-TASK.json
+python benchmarks/no_finetuning.py MODEL TASK DATA --trained-on ROWS --epochs EPOCHS
 
 MODEL is a dense classifier that was trained on `sample_rows(load_task(TASK, DATA), ROWS, seed=0)`, for example by
 `benchmarks/no_finetuning.py --train BASE MODEL TASK DATA --trained-on ROWS`. The search sees only training rows that
@@ -73,8 +73,6 @@ def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, 
         "task": args.task,
         "metric": on_dev.metric,
         "model": {"layers": config.num_hidden_layers, "hidden_size": config.hidden_size},
-        "command": f"python benchmarks/no_finetuning.py $PYRAMID_MODEL {args.task} $PYRAMID_DATA "
-        f"--trained-on {args.trained_on} --epochs {args.epochs:g} --minutes {args.minutes:g}",
         "trained_on": args.trained_on,
         "training": {**TRAINING, "epochs": args.epochs},
         "calibration": {"rows": len(calibration.texts), "sha256": table_hash(calibration)},

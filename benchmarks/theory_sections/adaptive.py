@@ -5,7 +5,10 @@ from typing import Any
 from . import pictures
 from .page import picture, read_all, source
 
-COMMANDS = {"adaptive-sst2": "python benchmarks/adaptive.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
+COMMANDS = {
+    "adaptive-sst2": "python benchmarks/adaptive.py $PYRAMID_MODEL sst2 $PYRAMID_DATA",
+    "adaptive-mrpc": "python benchmarks/adaptive.py $PYRAMID_MRPC mrpc $PYRAMID_DATA",
+}
 
 
 def section() -> str:

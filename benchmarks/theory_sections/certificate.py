@@ -5,7 +5,10 @@ from typing import Any
 from . import pictures
 from .page import picture, read_all, source
 
-COMMANDS = {"certificate-sst2": "python benchmarks/certificate.py $PYRAMID_MODEL sst2 $PYRAMID_DATA"}
+COMMANDS = {
+    "certificate-sst2": "python benchmarks/certificate.py $PYRAMID_MODEL sst2 $PYRAMID_DATA",
+    "certificate-mrpc": "python benchmarks/certificate.py $PYRAMID_MRPC mrpc $PYRAMID_DATA",
+}
 SCORES = ("random", "confidence", "radius", "both")
 SHOWN = (0.02, 0.05, 0.1, 0.2)
 
