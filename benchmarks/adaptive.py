@@ -47,7 +47,6 @@ def main() -> None:
                     labels = {"reduce": reduce, "wanted": speedup, "first_layer": first, "schedule": name}
                     runs.append({**labels, "settings": schedule.to_dict(), "quality": quality, **cost})
     result = {
-        "command": f"python benchmarks/adaptive.py $PYRAMID_MODEL {args.task} $PYRAMID_DATA",
         "task": args.task,
         "metric": task.metric,
         "dense": dense,
