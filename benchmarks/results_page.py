@@ -9,7 +9,7 @@ from typing import Any
 from results_data import Paper, Point, Run, best_first, points
 
 from pyramid_bert.data.glue import TASKS
-from pyramid_bert.study import METHODS, Cell
+from pyramid_bert.study import Cell
 from pyramid_bert.study.grid import schedule_name
 from pyramid_bert.study.render import NOTHING, columns_of, markdown, shown, target_name
 from pyramid_bert.study.table import Estimate, StudyTable
@@ -126,8 +126,8 @@ def setup(run: Run) -> str:
     else:
         start = {"dense": "the dense classifier of the same seed", "pretrained": "the pretrained model"}[study.start]
         lines.append(f"- Pyramids, from {start}: {training(pyramids)}.")
-    for kind in dict.fromkeys(METHODS[name].kind for name in study.methods):
-        names = listed(name for name in study.methods if METHODS[name].kind == kind)
+    for kind in dict.fromkeys(method.kind for method in study.methods.values()):
+        names = listed(name for name, method in study.methods.items() if method.kind == kind)
         schedules = listed(schedule_name(schedule) for schedule in study.configurations[kind])
         lines.append(f"- {names}: {schedules}.")
     return "\n".join(lines) + "\n"

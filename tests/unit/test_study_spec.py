@@ -11,7 +11,7 @@ from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import ExperimentError
 from pyramid_bert.study import METHODS, load_study
-from pyramid_bert.study.cell import train_settings
+from pyramid_bert.study.cell import pyramid_config, train_settings
 from pyramid_bert.study.grid import highest_layer, schedule_name
 from pyramid_bert.study.preflight import all_cells
 from pyramid_bert.study.spec import read_study
@@ -127,6 +127,24 @@ def test_kinds_of_methods_get_their_own_configurations():
     assert {cell.configuration for cell in every} == {"", "8-4of16", "w2@2", "0.5@input"}
 
 
+def test_a_variant_is_its_method_with_other_settings():
+    variants = {"end": {"of": "CS-1", "placement": "end"}, "soft": {"of": "Merge+KD", "metric": "cosine"}}
+    plain, end, soft = (c for c in cells(methods=["CS-1", "end", "soft"], variants=variants)[:4] if not c.is_dense)
+    assert [plain.method, end.method, soft.method] == ["CS-1", "end", "soft"]
+    assert dict(end.settings) == {**plain.settings, "placement": "end"}
+    assert soft.distills
+    assert not end.distills
+    assert len({plain.id, end.id, soft.id}) == 3
+    plan = {"rows": 8, "batch_size": 4, "rounds": 1}
+    assert plain.measurement(plan) != end.measurement(plan)
+    assert pyramid_config(end).placement == "end"
+
+
+def test_random_schedules_are_configurations_too():
+    every = cells(configurations={"select": [{"random": 0}, {"random": 1}]})
+    assert {cell.configuration for cell in every} == {"", "random0", "random1"}
+
+
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 def test_every_method_makes_a_pyramid(method):
     schedule = {
@@ -179,7 +197,7 @@ def test_everything_wrong_is_named_at_once():
         "configurations.select, entry 1: keep_ratio must be in (0, 1], got 2",
         "configurations.select, entry 2: unknown key 'keep_ration'; did you mean 'keep_ratio'?",
         "configurations.pool, entry 1: missing 1 required positional argument: 'at_layers'",
-        "configurations.truncate is missing, and 1st-I, 1st-I takes its configurations from there",
+        "configurations.truncate is missing, and 1st-I takes its configurations from there",
         "seeds must be a list of different whole numbers, got [0, 0]",
         "unknown start 'dens'; did you mean 'dense'?",
         "unknown selection 'inferense'; did you mean 'inference'?",
@@ -207,6 +225,21 @@ def test_everything_wrong_is_named_at_once():
         ({"dense": {"bf16": 1}}, "dense.bf16 must be true or false, got 1"),
         ({"pyramid": {"bf16": "yes"}}, "pyramid.bf16 must be true or false, got 'yes'"),
         ({"pyramid": {"epochs": True}}, "pyramid.epochs must be a number, got True"),
+        ({"variants": 3}, "variants must be a table of tables, got 3"),
+        ({"variants": {"end": {"placement": "end"}}}, "variants.end must name a method and change it"),
+        ({"variants": {"end": {"of": "CS-1"}}}, "variants.end must name a method and change it"),
+        ({"variants": {"CS-1": {"of": "Att", "metric": "cosine"}}}, "variants.CS-1: a variant needs a name of its own"),
+        ({"variants": {"a/b": {"of": "Att", "metric": "cosine"}}}, "variants.a/b: a variant needs a name of its own"),
+        (
+            {"variants": {"end": {"of": "CS1", "metric": "cosine"}}},
+            "variants.end: unknown method 'CS1'; did you",
+        ),
+        ({"variants": {"end": {"of": "CS-1", "place": "end"}}}, "variants.end: unknown key 'place'"),
+        ({"variants": {"end": {"of": "CS-1", "placement": "end"}}}, "variants.end is not in methods"),
+        (
+            {"configurations": {"select": [{"random": 0, "keep_ratio": 0.5}]}},
+            "unexpected keyword argument",
+        ),
     ],
 )
 def test_refused(changes, message):

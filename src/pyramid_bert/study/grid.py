@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from ..schedule import CustomSchedule, Schedule, StridedSchedule
+from ..schedule import CustomSchedule, RandomSchedule, Schedule, StridedSchedule
 
 # Rough numbers of training rows: only the order of cells and the guess at the time left depend on them.
 _ROWS = {
@@ -30,7 +30,7 @@ class Cell:
         rows: Size of the fixed sample of training rows; None for all.
         dev_rows: The same for the rows it is evaluated on.
         max_length: The paper's N: longer texts are cut, and baseline a is padded to it.
-        method: A key of `METHODS`, or "Dense".
+        method: A key of `METHODS`, a variant's name, or "Dense".
         schedule: The configuration; None for the dense model.
         settings: The method's fields of `PyramidConfig`.
         training: Fields of `TrainSettings`; None when nothing is trained.
@@ -139,6 +139,8 @@ def schedule_name(schedule: Schedule) -> str:
     if isinstance(schedule, CustomSchedule):
         word = "-".join(map(str, schedule.layer_lengths))
         word += "" if schedule.reference_length is None else f"of{schedule.reference_length}"
+    elif isinstance(schedule, RandomSchedule):
+        word = f"random{schedule.seed}"
     elif schedule.selects_at_input:
         word = f"{fields['keep_ratio']:g}@input"
     else:

@@ -6,8 +6,8 @@ row of the tables: for each configuration the best m among the core-set methods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 # Each kind has configurations of its own: schedules by layer, pooling windows at layers, cuts of the input.
@@ -66,13 +66,25 @@ METHODS = CORESETS | _by_name(
 )
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names of methods as tables list them: core-sets, CS-opt after them, then the others; each once, none for "Dense".
+def variant(name: str, of: Method, settings: Mapping[str, Any]) -> Method:
+    """A method that an experiment derives from another one: the same with other settings.
 
     Example:
-        >>> in_order(["Rand", "CS-opt", "Dense", "CS-1", "Rand"])
-        ['CS-1', 'CS-opt', 'Rand']
+        >>> variant("end", METHODS["CS-1"], {"placement": "end"}).settings["placement"]
+        'end'
     """
-    wanted = set(names)
+    return replace(of, name=name, summary=f"{of.name} with other settings", settings={**of.settings, **settings})
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of methods as tables list them, each once, none for "Dense".
+
+    Core-sets, CS-opt after them, then the others, and then an experiment's variants as they come.
+
+    Example:
+        >>> in_order(["mine", "Rand", "CS-opt", "Dense", "CS-1", "Rand"])
+        ['CS-1', 'CS-opt', 'Rand', 'mine']
+    """
+    wanted = dict.fromkeys(name for name in names if name != DENSE)
     order = [*CORESETS, CS_OPT, *(name for name in METHODS if name not in CORESETS)]
-    return [name for name in order if name in wanted]
+    return [name for name in (*order, *(name for name in wanted if name not in order)) if name in wanted]

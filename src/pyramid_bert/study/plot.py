@@ -54,7 +54,7 @@ def draw(
     files = [out.with_suffix(suffix) for suffix in suffixes]
     for file in files:
         check_writable_file(file)
-    methods = in_order({r.method for r in results})
+    methods = in_order(r.method for r in results)
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(6.2 * columns, 4.4 * rows), layout=ConstrainedLayoutEngine(h_pad=0.1))
@@ -89,12 +89,13 @@ def _panel(panel: Any, results: Sequence[Result], methods: Sequence[str]) -> Non
     for point in dense:
         panel.plot(*point, "*", color="black", markersize=11, zorder=4)
         panel.annotate("dense", point, xytext=(6, 5), textcoords="offset points", fontsize=9)
+    styled = [*STYLED, *(method for method in methods if method not in STYLED)]
     ends = []
     for method in methods:
         points = means(results, method)
         if not points:
             continue
-        number = STYLED.index(method)
+        number = styled.index(method)
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         panel.plot(*zip(*points, strict=True), marker, color=colour, markersize=5, alpha=0.85, zorder=3)
         front = pareto_front([*dense, *points])

@@ -15,20 +15,23 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ExperimentError, PyramidError, UnknownNameError
 from ..schedule import Schedule
 from .grid import Cell
-from .methods import DENSE, METHODS, Method
+from .methods import CS_OPT, DENSE, METHODS, Method, variant
 
 if TYPE_CHECKING:
     from ..data.glue import Task
 
 KEYS = (
-    "name", "model", "tasks", "methods", "configurations", "seeds", "start", "selection", "dense", "pyramid", "measure",
+    "name", "model", "tasks", "methods", "variants", "configurations", "seeds", "start", "selection",
+    "dense", "pyramid", "measure",
 )  # fmt: skip
 SCHEDULE_KEYS = {
-    "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n"),
+    "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n", "random"),
     "pool": ("window", "at_layers"),
     "truncate": ("keep_ratio", "min_tokens", "rounding"),
 }
 KINDS = tuple(SCHEDULE_KEYS)
+# What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs.
+VARIANT_KEYS = ("of", "selector", "reduce", "weighted", "placement", "centers_per_step", "metric")
 TASK_KEYS = ("rows", "dev_rows", "max_length", "dense", "pyramid")
 TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout", "bf16")
 DISTILLING_KEYS = ("temperature", "distill_weight", "hidden_weight")
@@ -56,7 +59,7 @@ class Study:
         name: Of the folder that results go to.
         model: The pretrained model by name; where it lies can be said on the command line.
         tasks: Task -> what of it is used.
-        methods: Names in `METHODS`.
+        methods: By name: those of `METHODS` that are wanted, and the experiment's own variants.
         configurations: Kind of method -> its schedules.
         seeds: One trial each.
         start: "dense": pyramids start from the dense classifier of the same seed; "pretrained": from the model.
@@ -69,7 +72,7 @@ class Study:
     name: str
     model: str | None = None
     tasks: Mapping[str, Sample]
-    methods: tuple[str, ...]
+    methods: Mapping[str, Method]
     configurations: Mapping[str, tuple[Schedule, ...]]
     seeds: tuple[int, ...] = (0,)
     start: str = "dense"
@@ -101,7 +104,7 @@ class Study:
         dense = self._cell(name, task, seed, training={**own, **self.dense, **sample.dense})
         training = {**own, **self.pyramid, **sample.pyramid}
         block = [dense]
-        for method in map(METHODS.__getitem__, self.methods):
+        for method in self.methods.values():
             for schedule in self.configurations[method.kind]:
                 block.append(self._cell(name, task, seed, method, schedule, training, dense))
         return block
@@ -188,7 +191,7 @@ class _Reader:
         model = data.get("model")
         if not isinstance(model, str | None):
             self.problems.append(f"model must be a folder or a name on the hub, got {model!r}")
-        methods = self.methods(data.get("methods"))
+        methods = self.methods(data.get("methods"), self.variants(data.get("variants", {})))
         return Study(
             name=str(name),
             model=model,
@@ -214,9 +217,9 @@ class _Reader:
             self.problems.append(str(UnknownNameError(key, value, known)))
         return str(value)
 
-    def selection(self, data: Mapping[str, Any], methods: tuple[str, ...]) -> str:
+    def selection(self, data: Mapping[str, Any], methods: Mapping[str, Method]) -> str:
         selection = self.choice("selection", data, SELECTIONS)
-        taught = [name for name in methods if METHODS[name].distills]
+        taught = [name for name, method in methods.items() if method.distills]
         if selection == "inference" and taught:
             self.problems.append(
                 f"selection = 'inference' trains no pyramid, so {', '.join(taught)} cannot learn; leave it out"
@@ -231,10 +234,30 @@ class _Reader:
             self.problems.append(f"{key} names {', '.join(twice)} twice")
         return value
 
-    def methods(self, value: Any) -> tuple[str, ...]:
-        names = self.names("methods", value)
-        self.problems += [str(UnknownNameError("method", name, METHODS)) for name in names if name not in METHODS]
-        return tuple(name for name in names if name in METHODS)
+    def variants(self, value: Any) -> dict[str, Method]:
+        if not isinstance(value, dict):
+            self.problems.append(f"variants must be a table of tables, got {value!r}")
+            return {}
+        made = {}
+        for name, table in value.items():
+            where = f"variants.{name}"
+            if not isinstance(table, dict) or "of" not in table or len(table) < 2:
+                self.problems.append(f'{where} must name a method and change it, as {{of = "CS-1", placement = "end"}}')
+            elif name in (*METHODS, DENSE, CS_OPT) or not re.fullmatch(r"[\w][\w.+-]*", name):
+                self.problems.append(f"{where}: a variant needs a name of its own, a word that can be in a file's name")
+            elif table["of"] not in METHODS:
+                self.problems.append(f"{where}: {UnknownNameError('method', table['of'], METHODS)}")
+            else:
+                self.keys(f"{where}: ", table, VARIANT_KEYS)
+                settings = {key: setting for key, setting in table.items() if key != "of"}
+                made[name] = variant(name, METHODS[table["of"]], settings)
+        return made
+
+    def methods(self, value: Any, variants: Mapping[str, Method]) -> dict[str, Method]:
+        names, known = self.names("methods", value), {**METHODS, **variants}
+        self.problems += [str(UnknownNameError("method", name, known)) for name in names if name not in known]
+        self.problems += [f"variants.{name} is not in methods" for name in variants if name not in names]
+        return {name: known[name] for name in names if name in known}
 
     def tasks(self, value: Any) -> dict[str, Sample]:
         if not isinstance(value, dict):
@@ -281,14 +304,14 @@ class _Reader:
             self.whole("each of seeds", seed, 0)
         return tuple(value)
 
-    def configurations(self, value: Any, methods: tuple[str, ...]) -> dict[str, tuple[Schedule, ...]]:
+    def configurations(self, value: Any, methods: Mapping[str, Method]) -> dict[str, tuple[Schedule, ...]]:
         if not isinstance(value, dict):
             self.problems.append(f"configurations must be a table with {', '.join(KINDS)}, got {value!r}")
             return {}
         self.keys("configurations: ", value, KINDS)
-        for kind in dict.fromkeys(METHODS[name].kind for name in methods):
+        for kind in dict.fromkeys(method.kind for method in methods.values()):
             if not value.get(kind):
-                who = ", ".join(name for name in methods if METHODS[name].kind == kind)
+                who = ", ".join(name for name, method in methods.items() if method.kind == kind)
                 self.problems.append(f"configurations.{kind} is missing, and {who} takes its configurations from there")
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in KINDS}
 
@@ -340,6 +363,8 @@ def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
         return Schedule.strided(**fields)
     if kind == "truncate":
         return Schedule.input_only(**fields)
+    if "random" in fields:
+        return Schedule.random(fields.pop("random"), **fields)
     if "lengths" in fields:
         return Schedule.custom(**fields)
     return Schedule.exponential(**fields) if "last_layer" in fields else Schedule.constant(**fields)

@@ -133,7 +133,7 @@ def tabulate(
     """
     at = tuple(targets or AXES[axis][1])
     results = [*results, *best_coresets(results)]
-    methods = tuple(in_order({result.method for result in results}))
+    methods = tuple(in_order(result.method for result in results))
     values = {
         (target, method, task): _by_seed([r for r in results if r.task == task], method, target)
         for target in at
