@@ -48,10 +48,11 @@ CORESETS = _by_name(
     [_coreset("CS-1", 1), *(_coreset(f"CS-{m}", m) for m in (0.1, 0.2, 0.3, 0.4, 0.5)), _coreset("CS-k-1", "all")]
 )
 _MERGE = {"selector": "coreset", "centers_per_step": 1, "reduce": "merge"}
+_POOL = {"selector": "pool", "reduce": "drop"}
 METHODS = CORESETS | _by_name(
     [
         Method(name="Att", summary="most attended", settings={"selector": "attention", "reduce": "drop"}),
-        Method(name="Pool", summary="mean of neighbours", settings={"selector": "pool", "reduce": "drop"}, kind="pool"),
+        Method(name="Pool", summary="mean of neighbours", settings=_POOL, kind="pool"),
         Method(name="1st", summary="first tokens", settings={"selector": "first", "reduce": "drop"}),
         Method(
             name="1st-I",
@@ -62,6 +63,7 @@ METHODS = CORESETS | _by_name(
         Method(name="Rand", summary="random tokens", settings={"selector": "random", "reduce": "drop"}),
         Method(name="Merge", summary="core-set, others merged", settings=_MERGE),
         Method(name="Merge+KD", summary="Merge, taught by the dense model", settings=_MERGE, distills=True),
+        Method(name="Pool+KD", summary="Pool, taught by the dense model", settings=_POOL, kind="pool", distills=True),
     ]
 )
 
