@@ -175,21 +175,21 @@ class HalfSteps:
         self.backbone = backbone
         self.last = 2 * len(layers)
 
-    def run(self, hidden: Tensor, start: int, stop: int) -> Tensor:
-        """The state (1, N, D) after `stop` halves, given that after `start` halves."""
+    def run(self, hidden: Tensor, start: int, stop: int, bias: Tensor | None = None) -> Tensor:
+        """The state (B, N, D) after `stop` halves, given that after `start`; `bias` (B, 1, 1, N) hides keys."""
         for step in range(start, stop):
             layer = self.layers[step // 2]
             if step % 2:
                 hidden = self.backbone.feed_forward(layer, hidden)
             else:
-                hidden, _ = self.backbone.attend(layer, hidden, None)
+                hidden, _ = self.backbone.attend(layer, hidden, bias)
         return hidden
 
-    def states(self, hidden: Tensor) -> list[Tensor]:
-        """The states (1, N, D) of the dense model after 0, 1, .. 2L halves."""
+    def states(self, hidden: Tensor, bias: Tensor | None = None) -> list[Tensor]:
+        """The states (B, N, D) of the dense model after 0, 1, .. 2L halves."""
         found = [hidden]
         for step in range(self.last):
-            found.append(self.run(found[-1], step, step + 1))
+            found.append(self.run(found[-1], step, step + 1, bias))
         return found
 
 

@@ -1,0 +1,61 @@
+"""Are tokens that a core-set takes first the important ones? One token less, by rank: the paper's second ablation.
+
+python benchmarks/importance.py MODEL TASK DATA > results/ablation-importance-TASK.json
+
+MODEL is a dense fine-tuned classifier; TASK and DATA as in `pyramid-bert evaluate --task TASK --data DATA`. Of the dev
+set, the texts with at least as many tokens as there are ranks are taken. Prints JSON.
+"""
+
+import argparse
+import dataclasses
+import json
+
+from rich.console import Console
+from rich.progress import Progress
+
+from pyramid_bert import PyramidClassifier
+from pyramid_bert.bench import describe_machine
+from pyramid_bert.data import TASKS, encode, load_task, table_hash
+from pyramid_bert.theory import token_importance
+
+BATCH = 32
+
+
+def main() -> None:
+    """Measures and prints."""
+    args = _arguments()
+    classifier = PyramidClassifier.load(args.model)
+    dev = load_task(args.task, args.data, "dev")
+    model = classifier.model
+    positions = model.config.max_position_embeddings
+    items = encode(classifier.tokenizer, dev.texts, positions=positions, max_length=TASKS[args.task].max_length)
+    long = [item for item in items if len(item) >= args.ranks]
+    depth = model.config.num_hidden_layers
+    layers = sorted({max(1, round(depth * share)) for share in (1 / 12, 3 / 12, 6 / 12, 9 / 12)})
+    with Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task("one token less", total=-(-len(long) // BATCH))
+        found = token_importance(
+            model, long, layers=layers, ranks=args.ranks, batch_size=BATCH, after_each=lambda: progress.advance(bar)
+        )
+    report = {
+        "task": args.task,
+        "model": {"layers": depth, "hidden_size": model.config.hidden_size},
+        "dev_texts": len(items),
+        "data_sha256": table_hash(dev),
+        "machine": describe_machine(),
+        "results": [dataclasses.asdict(one) for one in found],
+    }
+    print(json.dumps(report, indent=1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("data")
+    parser.add_argument("--ranks", type=int, default=24)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
