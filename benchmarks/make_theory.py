@@ -3,10 +3,10 @@
 python benchmarks/make_theory.py             # the page alone
 python benchmarks/make_theory.py --measure   # first runs the command of every result file that is not there
 
-PYRAMID_MODEL and PYRAMID_MRPC are classifiers trained on SST-2 and MRPC (here MiniLM-L6), PYRAMID_ENCODER is a
-pretrained encoder (here e5-small), PYRAMID_E5_SST2 and PYRAMID_E5_MRPC are classifiers made of it by the command in
-benchmarks/no_finetuning.py, and PYRAMID_DATA is a folder with glue/sst2 and glue/mrpc. What needs a variable that is
-not set is left out.
+PYRAMID_MODEL is a classifier trained on SST-2, PYRAMID_MRPC, PYRAMID_COLA and PYRAMID_STSB are others (here the dense
+ones of MiniLM-L6 that experiments/glue-lite.toml leaves in runs/dense, seed 0), PYRAMID_ENCODER is a pretrained encoder
+(here e5-small), PYRAMID_E5_SST2 and PYRAMID_E5_MRPC are classifiers made of it by benchmarks/no_finetuning.py, and
+PYRAMID_DATA is a folder with glue. What needs a variable that is not set is left out.
 """
 
 import json

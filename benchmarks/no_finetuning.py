@@ -49,7 +49,7 @@ def main() -> None:
 
 def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, Any]:
     classifier = PyramidClassifier.load(args.model)
-    on_dev = _OnDev(classifier, dev, TASKS[args.task].metric)
+    on_dev = OnDev(args.model, dev, TASKS[args.task].metric)
     searches = []
     for speedup in SPEEDUPS:
         found = find_pyramid(
@@ -68,30 +68,38 @@ def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, 
             {**report, "tried": len(found.trials), "dev": on_dev(found.settings), "best_of_each_method": by_method}
         )
         print(f"{args.task} at {speedup}x: {searches[-1]['dev']}", file=sys.stderr)
-    config = classifier.model.config
     return {
         "task": args.task,
         "metric": on_dev.metric,
-        "model": {"layers": config.num_hidden_layers, "hidden_size": config.hidden_size},
+        "model": on_dev.shape(),
         "trained_on": args.trained_on,
         "training": {**TRAINING, "epochs": args.epochs},
         "calibration": {"rows": len(calibration.texts), "sha256": table_hash(calibration)},
-        "dev": {"rows": len(dev.texts), "sha256": table_hash(dev), "dense": on_dev.dense_metric},
+        "dev": on_dev.about(),
         "searches": searches,
-        "paper": _paper(on_dev, config.num_hidden_layers),
+        "paper": paper_schedule(on_dev),
         "machine": describe_machine(),
     }
 
 
-class _OnDev:
+class OnDev:
     """What pyramids with these weights do on the dev set."""
 
-    def __init__(self, classifier: PyramidClassifier, dev: Table, metric: str) -> None:
-        self._classifier, self._dev, self.metric = classifier, dev, metric
+    def __init__(self, model: str, dev: Table, metric: str) -> None:
+        classifier = PyramidClassifier.load(model)
+        self._dev, self.metric, self.config = dev, metric, classifier.model.config
         self._dense = classifier.predict_logits(dev.texts)
         self.dense_metric = classifier.evaluate(dev.texts, dev.labels)[metric]
         self._ideal = Counted(classifier.model.config, [len(item) for item in classifier.encode(dev.texts)])
-        self._pyramid = PyramidClassifier.load(_arguments().model)
+        self._pyramid = classifier
+
+    def about(self) -> dict[str, Any]:
+        """The data, and the dense model's result."""
+        return {"rows": len(self._dev.texts), "sha256": table_hash(self._dev), "dense": self.dense_metric}
+
+    def shape(self) -> dict[str, int]:
+        """The size of the model."""
+        return {"layers": self.config.num_hidden_layers, "hidden_size": self.config.hidden_size}
 
     def __call__(self, settings: PyramidConfig) -> dict[str, Any]:
         """Metric, agreement with the dense model, and ideal speed-up over true lengths."""
@@ -108,14 +116,14 @@ class _OnDev:
         }
 
 
-def _paper(on_dev: _OnDev, layers: int) -> dict[str, Any]:
+def paper_schedule(on_dev: OnDev) -> dict[str, Any]:
     """The paper's (3, 0.2): with the lengths of a row padded to 128, and with the same shares of true lengths.
 
     A padded row keeps lengths that are shares of 128. Pads are never chosen before real tokens here, so the same number
     of slots goes to real tokens, and a text that is short enough keeps them all.
     """
     shares = Schedule.exponential(KEEP_RATIO, LAST_LAYER)
-    padded = Schedule.custom(shares.lengths(PADDED, layers))
+    padded = Schedule.custom(shares.lengths(PADDED, on_dev.config.num_hidden_layers))
     return {
         name: {how: on_dev(method.settings(schedule)) for how, method in REDUCTIONS.items()}
         for name, schedule in (("padded to 128", padded), ("true lengths", shares))

@@ -9,6 +9,10 @@ _RUN = "python benchmarks/no_finetuning.py"
 COMMANDS = {
     "search-sst2": f"{_RUN} $PYRAMID_E5_SST2 sst2 $PYRAMID_DATA --trained-on 8000 --epochs 2 --minutes 5",
     "search-mrpc": f"{_RUN} $PYRAMID_E5_MRPC mrpc $PYRAMID_DATA --trained-on 3268 --epochs 3 --minutes 5",
+    "paper-sst2": "python benchmarks/inference_only.py $PYRAMID_MODEL sst2 $PYRAMID_DATA",
+    "paper-mrpc": "python benchmarks/inference_only.py $PYRAMID_MRPC mrpc $PYRAMID_DATA",
+    "paper-cola": "python benchmarks/inference_only.py $PYRAMID_COLA cola $PYRAMID_DATA",
+    "paper-stsb": "python benchmarks/inference_only.py $PYRAMID_STSB stsb $PYRAMID_DATA",
 }
 
 # What the paper lost by selecting at inference only, (3, 0.2) at N = 128, in points: dense minus its "Only Infer".
@@ -79,16 +83,18 @@ def _paper(runs: list[dict[str, Any]]) -> str:
         "text of up to 26 tokens keeps them all. *True lengths* keeps the same shares of each text instead, which is "
         "far harsher.",
         "",
-        "| task | paper (BERT-base) | padded: drop | weighted | merge | true lengths: drop | weighted | merge |",
-        "|---|---|---|---|---|---|---|---|",
+        "| task | layers here | paper (BERT-base) | padded: drop | weighted | merge | "
+        "true lengths: drop | weighted | merge |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for run in runs:
+    for run in (*runs, *read_all("paper-*")):
         cells = [
             f"{run['paper'][kind][how]['loss_in_points']:.1f}"
             for kind in ("padded to 128", "true lengths")
             for how in ("drop", "weighted", "merge")
         ]
-        lines.append(f"| {_title(run)} | {PAPER_LOSS.get(run['task'], float('nan')):.1f} | {' | '.join(cells)} |")
+        paper = PAPER_LOSS.get(run["task"], float("nan"))
+        lines.append(f"| {_title(run)} | {run['model']['layers']} | {paper:.1f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
