@@ -13,8 +13,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
 from pyramid_bert.bench import describe_machine
+from pyramid_bert.classifier import metrics_of
 from pyramid_bert.data import TASKS, Table, load_task, sample_rows, shuffled, table_hash
 from pyramid_bert.search import Method, Trial, find_pyramid
 from pyramid_bert.search.halving import agreement
@@ -29,6 +32,8 @@ REDUCTIONS = {
     "drop": Method("coreset", "drop"),
     "weighted": Method("coreset", "drop", weighted=True),
     "merge": Method("coreset", "merge"),
+    "cluster": Method("cluster", metric="cosine"),
+    "cluster within 8": Method("cluster", metric="cosine", within=8),
 }
 
 
@@ -88,10 +93,10 @@ class OnDev:
     def __init__(self, model: str, dev: Table, metric: str) -> None:
         classifier = PyramidClassifier.load(model)
         self._dev, self.metric, self.config = dev, metric, classifier.model.config
-        self._dense = classifier.predict_logits(dev.texts)
-        self.dense_metric = classifier.evaluate(dev.texts, dev.labels)[metric]
-        self._ideal = Counted(classifier.model.config, [len(item) for item in classifier.encode(dev.texts)])
         self._pyramid = classifier
+        self._dense = torch.from_numpy(classifier.predict_logits(dev.texts))
+        self.dense_metric = self._metric(self._dense)
+        self._ideal = Counted(classifier.model.config, [len(item) for item in classifier.encode(dev.texts)])
 
     def about(self) -> dict[str, Any]:
         """The data, and the dense model's result."""
@@ -103,17 +108,18 @@ class OnDev:
 
     def __call__(self, settings: PyramidConfig) -> dict[str, Any]:
         """Metric, agreement with the dense model, and ideal speed-up over true lengths."""
-        import torch
-
         pyramidize(self._pyramid.model, config=settings)
-        metrics = self._pyramid.evaluate(self._dev.texts, self._dev.labels)
-        logits = self._pyramid.predict_logits(self._dev.texts)
+        logits = torch.from_numpy(self._pyramid.predict_logits(self._dev.texts))
+        metric = self._metric(logits)
         return {
-            "metric": metrics[self.metric],
-            "loss_in_points": 100 * (self.dense_metric - metrics[self.metric]),
-            "agreement": agreement(torch.from_numpy(self._dense), torch.from_numpy(logits)),
+            "metric": metric,
+            "loss_in_points": 100 * (self.dense_metric - metric),
+            "agreement": agreement(self._dense, logits),
             "ideal": self._ideal(settings),
         }
+
+    def _metric(self, logits: torch.Tensor) -> float:
+        return metrics_of(self._pyramid.known_labels(), self._dev.labels, logits.numpy())[self.metric]
 
 
 def paper_schedule(on_dev: OnDev) -> dict[str, Any]:
@@ -149,7 +155,8 @@ def _best_of_each(trials: Sequence[Trial]) -> list[Trial]:
 def _name(method: Method) -> str:
     reduce = "weighted" if method.weighted else method.reduce
     centers = f", m = {method.centers_per_step}" if method.centers_per_step != 1 else ""
-    return f"{method.selector}, {reduce}{centers}"
+    within = f", within {method.within}" if method.within is not None else ""
+    return f"{method.selector}, {reduce}{', cosine' if method.metric == 'cosine' else ''}{centers}{within}"
 
 
 def _arguments() -> argparse.Namespace:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .checks import check_int
 from .cost import PLACEMENTS, Cost, Placement
 from .errors import PyramidError, UnknownNameError
 from .schedule import Schedule, StridedSchedule
@@ -30,13 +31,15 @@ class PyramidConfig:
         reduce: What becomes of the others: "drop" forgets them (the paper), "merge" averages each into its nearest
             kept token, "replace" writes the nearest kept token over each (the paper's pyramid*). That keeps the full
             length at every layer and saves nothing: it is what Theorem 1 is about, and gives the same logits as
-            "drop" with `weighted`. None takes "merge" for "coreset" and "drop" for the published baselines.
+            "drop" with `weighted`. None takes "merge" for "coreset" and "cluster", and "drop" for the published
+            baselines.
         weighted: With "drop": weigh each kept token in attention by the number of tokens it stands for (the paper's
             Remark 1). "merge" always does; "replace" has the tokens themselves.
         placement: Where a layer reduces: "middle", after attention and before the feed-forward network (the paper);
             "end", after the layer; "input", once, before the first layer. None lets schedule and selector say.
         centers_per_step: The paper's m for "coreset": an int, a fraction of k, or "all".
         metric: Distance between tokens, "euclidean" or "cosine".
+        within: With the selector "cluster": merge only tokens at most so many places apart; None for any.
         cls_only: Compute only CLS in the last layer, as nothing else of it is read by a classifier. Changes no logit.
         seed: Seed of the selector "random" in evaluation.
 
@@ -53,6 +56,7 @@ class PyramidConfig:
     placement: Placement | None = None
     centers_per_step: CentersPerStep = 1
     metric: Metric = "euclidean"
+    within: int | None = None
     cls_only: bool = True
     seed: int = 0
 
@@ -64,7 +68,7 @@ class PyramidConfig:
             )
         get_selector(self.selector)
         if self.reduce is None:
-            object.__setattr__(self, "reduce", "merge" if self.selector == "coreset" else "drop")
+            object.__setattr__(self, "reduce", "merge" if self.selector in ("coreset", "cluster") else "drop")
         if self.placement is None:
             object.__setattr__(self, "placement", self._natural_placement())
         for name, value, known in (
@@ -105,6 +109,12 @@ class PyramidConfig:
                 f"the selector {self.selector!r} cannot select at the input: no attention has been computed there; "
                 "use 'coreset', 'first' or 'random'"
             )
+        if self.within is not None:
+            check_int("within", self.within, 1, "neighbours stand one place apart")
+            if self.selector != "cluster":
+                raise PyramidError(f"within goes with the selector 'cluster', got {self.selector!r}; leave it out")
+        if self.selector == "cluster" and self.reduce != "merge":
+            raise PyramidError("the selector 'cluster' merges by itself; leave reduce='merge'")
         pools = self.selector == "pool"
         if pools and not isinstance(self.schedule, StridedSchedule):
             raise PyramidError(

@@ -80,6 +80,7 @@ class PyramidEncoder(nn.Module):
         placement: Placement,
         centers_per_step: CentersPerStep,
         metric: Metric,
+        within: int | None,
         cls_only: bool,
         seed: int,
     ) -> None:
@@ -94,6 +95,7 @@ class PyramidEncoder(nn.Module):
         self.placement = placement
         self.centers_per_step = centers_per_step
         self.metric: Metric = metric
+        self.within = within
         self.cls_only = cls_only
         self.seed = seed
 
@@ -302,13 +304,9 @@ class PyramidEncoder(nn.Module):
     ) -> tuple[Reduction, Sequence[int]]:
         """The reduction at layer `number`, and the tokens kept by row. Tells whoever records it."""
         hidden, mask = tokens.hidden.detach(), tokens.mask
-        rows, n, _ = hidden.shape
         if self.selector.select is None:
-            assert isinstance(self.schedule, StridedSchedule)
-            group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
-            ones = torch.ones_like(group, dtype=tokens.sizes.dtype)
-            reduction = Reduction.from_group(group, max(keep), ones)
-            self._record(tokens, number, reduction, hidden.new_zeros(rows), keep)
+            reduction = self._grouped(tokens, keep)
+            self._record(tokens, number, reduction, hidden.new_zeros(len(hidden)), keep)
             return reduction, keep
         merging = self.reduce == "merge"
         to_nearest = self._trace is not None or (self.weighted and not merging) or self.reduce == "replace"
@@ -338,8 +336,19 @@ class PyramidEncoder(nn.Module):
         if merging:
             reduction, _ = reduction.with_groups(knobs["geometry"], mask, skip_cls=True)
             reduction = reduction.merged(tokens.sizes)
-        self._record(tokens, number, reduction, hidden.new_zeros(rows) if radius is None else radius, keep)
+        self._record(tokens, number, reduction, hidden.new_zeros(len(hidden)) if radius is None else radius, keep)
         return reduction, keep
+
+    def _grouped(self, tokens: Tokens, keep: Sequence[int]) -> Reduction:
+        """The reduction of a selector that chooses no token but puts them into groups."""
+        hidden, mask, size = tokens.hidden.detach(), tokens.mask, tokens.sizes
+        if self.selector.group is not None:
+            group = self.selector.group(hidden, mask, keep, size=size, metric=self.metric, within=self.within)
+            return Reduction.from_group(group, max(keep), size)
+        assert isinstance(self.schedule, StridedSchedule)
+        rows, n, _ = hidden.shape
+        group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
+        return Reduction.from_group(group, max(keep), torch.ones_like(group, dtype=size.dtype))
 
     def _record(self, tokens: Tokens, number: int, reduction: Reduction, radius: Tensor, keep: Sequence[int]) -> None:
         """Tells the trace and the recorder of radii, if there are any, unless everything was kept."""

@@ -211,7 +211,7 @@ def test_attention_cannot_do_without_attention():
 
 
 def test_only_pooling_ranks_nothing():
-    assert [name for name in selector_names() if get_selector(name).select is None] == ["pool"]
+    assert [name for name in selector_names() if get_selector(name).select is None] == ["cluster", "pool"]
 
 
 @given(batch=batches(), window=st.integers(2, 5))

@@ -25,7 +25,9 @@ def schedule_for(name, placement):
 
 def go_together(name, mode, placement):
     selector = get_selector(name)
-    if selector.select is None and (mode != {"reduce": "drop"} or placement == "input"):
+    if name == "cluster" and mode != {"reduce": "merge"}:
+        return False
+    if name == "pool" and (mode != {"reduce": "drop"} or placement == "input"):
         return False
     if selector.needs_attention and placement == "input":
         return False

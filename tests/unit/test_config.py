@@ -47,6 +47,7 @@ def test_the_defaults():
         "placement": "middle",
         "centers_per_step": 1,
         "metric": "euclidean",
+        "within": None,
         "cls_only": True,
         "seed": 0,
     }
@@ -170,7 +171,7 @@ def test_a_schedule_of_the_wrong_type():
         (
             {"selector": "corset"},
             "unknown selector 'corset'; did you mean 'coreset'? "
-            "Known: attention, cls-attention, coreset, first, input-first, pool, random",
+            "Known: attention, cls-attention, cluster, coreset, first, input-first, pool, random",
         ),
         ({"reduce": "dropp"}, "unknown reduce 'dropp'; did you mean 'drop'? Known: drop, merge, replace"),
         ({"placement": "midle"}, "unknown placement 'midle'; did you mean 'middle'? Known: end, input, middle"),

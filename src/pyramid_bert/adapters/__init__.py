@@ -83,6 +83,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
         placement=config.placement or "middle",
         centers_per_step=config.centers_per_step,
         metric=config.metric,
+        within=config.within,
         # Users of the bare model may read any token of the last layer.
         cls_only=config.cls_only and base is not model,
         seed=config.seed,

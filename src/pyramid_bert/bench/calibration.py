@@ -175,7 +175,7 @@ def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[],
         return run
 
     def choose() -> None:
-        if n > 1 and encoder.selector.select is not None:
+        if n > 1 and encoder.selector.name != "pool":
             tokens = Tokens(hidden, [n] * rows, None, size=None)
             received = hidden.new_ones(rows, n, dtype=torch.float32) if ranks else None
             with torch.inference_mode():

@@ -128,7 +128,7 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     """How tokens are chosen and what becomes of the others."""
     group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
     group.add_argument(
-        "--selector", help="coreset (default), attention, cls-attention, first, random, pool or input-first"
+        "--selector", help="coreset (default), cluster, attention, cls-attention, first, random, pool or input-first"
     )
     group.add_argument(
         "--reduce",
@@ -139,6 +139,7 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
     group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
     group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
+    group.add_argument("--within", type=int, metavar="N", help="cluster: merge tokens at most so many places apart")
 
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
@@ -148,6 +149,7 @@ def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
         "reduce": args.reduce,
         "placement": args.placement,
         "metric": args.metric,
+        "within": args.within,
         "centers_per_step": None if args.centers_per_step is None else _centers(args.centers_per_step),
         "weighted": args.weighted or None,
     }

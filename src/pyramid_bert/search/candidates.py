@@ -6,15 +6,15 @@ Of every (first layer, last layer) there is one schedule: the one whose keep rat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Any
 
 from ..bench.budget import MIN_TOKENS, extreme_schedule, with_speedup
 from ..config import PyramidConfig, Reduce
 from ..data import shuffled
 from ..schedule import ExponentialSchedule, Schedule
 from ..select.coreset import CentersPerStep
+from ..select.distance import Metric
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Method:
     reduce: Reduce = "merge"
     weighted: bool = False
     centers_per_step: CentersPerStep = 1
+    metric: Metric = "euclidean"
+    within: int | None = None
 
     def settings(self, schedule: Schedule) -> PyramidConfig:
         """The settings of a pyramid that works like this.
@@ -33,19 +35,22 @@ class Method:
             >>> Method("first", "drop").settings(Schedule.constant(0.5)).selector
             'first'
         """
-        fields: dict[str, Any] = asdict(self)
-        return PyramidConfig(schedule=schedule, **fields)
+        return PyramidConfig(schedule=schedule, **asdict(self))
 
     @classmethod
     def of(cls, settings: PyramidConfig) -> Method:
         """The method of a pyramid."""
-        return cls(settings.selector, settings.reduce or "drop", settings.weighted, settings.centers_per_step)
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
 
 METHODS: tuple[Method, ...] = (
+    Method("cluster", metric="cosine"),
+    Method("cluster", metric="cosine", within=5),
+    Method("cluster", metric="cosine", within=8),
     Method("coreset", "merge"),
     Method("coreset", "drop", weighted=True),
     Method("coreset", "drop"),
+    Method("coreset", "merge", metric="cosine"),
     Method("coreset", "merge", centers_per_step="all"),
     Method("cls-attention", "merge"),
     Method("cls-attention", "drop"),
@@ -54,6 +59,7 @@ METHODS: tuple[Method, ...] = (
     Method("first", "drop"),
 )
 _CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
+_WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
 
 SpeedupOf = Callable[[PyramidConfig], float]
 
@@ -67,7 +73,7 @@ def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, aim: flo
         speedup_of: The speed-up that settings give.
         aim: The speed-up that each of them is to give.
     """
-    spans = sorted({0, round(layers / 6), round(0.4 * layers)})
+    spans = sorted({0, round(layers / 6), round(0.4 * layers), round(0.65 * layers), layers - 2})
     places = [(first, first + span) for first in range(1, layers) for span in spans if first + span < layers]
     found = [
         settings
@@ -86,7 +92,7 @@ def at_speedup(method: Method, first: int, last: int, speedup_of: SpeedupOf, aim
 
 
 def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim: float) -> Iterator[PyramidConfig]:
-    """Candidates that differ from `settings` in one thing: a layer more or less at an end, or the centres per step."""
+    """Candidates that differ from `settings` in one thing: a layer more or less at an end, or a knob of the method."""
     method, schedule = Method.of(settings), settings.schedule
     assert isinstance(schedule, ExponentialSchedule)
     first, last = schedule.first_layer, schedule.last_layer
@@ -95,13 +101,15 @@ def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim:
             found = at_speedup(method, begin, end, speedup_of, aim)
             if found is not None:
                 yield found
+    others: list[Method] = []
     if method.selector == "coreset":
-        for centers in _CENTERS:
-            if centers != method.centers_per_step:
-                other = Method(method.selector, method.reduce, method.weighted, centers)
-                found = at_speedup(other, first, last, speedup_of, aim)
-                if found is not None:
-                    yield found
+        others = [replace(method, centers_per_step=m) for m in _CENTERS if m != method.centers_per_step]
+    if method.selector == "cluster":
+        others = [replace(method, within=places) for places in _WITHIN if places != method.within]
+    for other in others:
+        found = at_speedup(other, first, last, speedup_of, aim)
+        if found is not None:
+            yield found
 
 
 def with_other_speedup(settings: PyramidConfig, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:

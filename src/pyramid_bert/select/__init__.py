@@ -1,6 +1,7 @@
 """Who stays: token selectors, registered by name. Depends on torch alone."""
 
 from .attention import received_attention
+from .cluster import ward_groups
 from .coreset import Cover, k_center_greedy, radius_curve
 from .cover import shortest_cover
 from .distance import Geometry, squared_distances, to_radius
@@ -23,4 +24,5 @@ __all__ = [
     "shortest_cover",
     "squared_distances",
     "to_radius",
+    "ward_groups",
 ]

@@ -33,11 +33,13 @@ class Selector:
     Attributes:
         name: What users write.
         summary: One line for `--help` and the docs.
-        select: The function; see the module's docstring for its contract. None for pooling, which chooses no token
-            but groups neighbours.
+        select: The function; see the module's docstring for its contract. None for those that choose no token but
+            put them into groups.
         cover: As `select`, with the covering radius (B,) beside the index, where choosing gives it anyway; or None.
         knobs: Which of `geometry`, `received`, `centers_per_step` and `metric` the function takes.
         placement: The only placement that makes sense for it, or None.
+        group: The function of such a one: `group(hidden, mask, k, size=..., metric=..., within=...)` gives the slot
+            (B, N) of each token. None for pooling, whose groups the schedule says.
         voters: Whose attention counts as `received`: of "all" real tokens, or of "cls" alone.
     """
 
@@ -47,6 +49,7 @@ class Selector:
     cover: Callable[..., tuple[Tensor, Tensor]] | None = None
     knobs: tuple[str, ...] = ()
     placement: str | None = None
+    group: Callable[..., Tensor] | None = None
     voters: Literal["all", "cls"] = "all"
 
     @property

@@ -89,7 +89,7 @@ def pieces(tokens: Sequence[str]) -> list[Piece]:
 
 def fate(settings: Mapping[str, Any]) -> str:
     """What a home is to the tokens it stands for: a key of `FATES`."""
-    if settings.get("selector") == "pool":
+    if settings.get("selector") in ("pool", "cluster"):
         return "pooled into"
     return {"merge": "merged into", "replace": "replaced by"}.get(str(settings.get("reduce")), "nearest kept token")
 
