@@ -563,6 +563,19 @@ def test_padding_on_the_left_is_refused(tiny_bert, tiny_batch, logits_of):
         logits_of(model, batch)
 
 
+@pytest.mark.parametrize("selector", ["attention", "cls-attention"])
+def test_attention_that_is_ranked_by_is_the_models_own(selector, tiny_bert, tiny_batch):
+    batch, keep = tiny_batch([11] * 8), 5
+    with torch.no_grad():
+        shares = tiny_bert(impl="eager")(**batch, output_attentions=True).attentions[0]  # (B, H, N, N)
+    votes = shares[:, :, :1] if selector == "cls-attention" else shares
+    wanted = votes.sum((1, 2))[:, 1:].topk(keep - 1).indices.add(1).sort().values
+    model = pyramidize(tiny_bert(), Schedule.custom([keep] * LAYERS), selector)
+    with torch.no_grad(), pyramid_encoder(model).tracing() as trace:
+        model(**batch)
+    assert trace.layers[0].kept[:, 1:].tolist() == wanted.tolist()
+
+
 def test_another_attention_implementation_is_refused_by_name(tiny_bert, tiny_batch, logits_of):
     model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch((8, 8))
     model.config._attn_implementation = "paged|sdpa"
