@@ -77,24 +77,23 @@ def _methods(runs: list[dict[str, Any]]) -> str:
 
 
 def _paper(runs: list[dict[str, Any]]) -> str:
+    runs = [*runs, *read_all("paper-*")]
+    hows = list(dict.fromkeys(how for run in runs for by_how in run["paper"].values() for how in by_how))
+    columns = [(kind, how) for kind in runs[0]["paper"] for how in hows]
     lines = [
         "The paper's inference-only experiment, (3, 0.2): points lost. *Padded to 128* keeps the numbers of tokens "
         "that the schedule gives a row of 128, as in the paper; here pads are never chosen before real tokens, so a "
         "text of up to 26 tokens keeps them all. *True lengths* keeps the same shares of each text instead, which is "
         "far harsher.",
         "",
-        "| task | layers here | paper (BERT-base) | padded: drop | weighted | merge | "
-        "true lengths: drop | weighted | merge |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| task | layers here | paper (BERT-base) | {' | '.join(f'{kind}: {how}' for kind, how in columns)} |",
+        f"|---|---|---|{'---|' * len(columns)}",
     ]
-    for run in (*runs, *read_all("paper-*")):
-        cells = [
-            f"{run['paper'][kind][how]['loss_in_points']:.1f}"
-            for kind in ("padded to 128", "true lengths")
-            for how in ("drop", "weighted", "merge")
-        ]
-        paper = PAPER_LOSS.get(run["task"], float("nan"))
-        lines.append(f"| {_title(run)} | {run['model']['layers']} | {paper:.1f} | {' | '.join(cells)} |")
+    for run in runs:
+        cells = (run["paper"][kind].get(how) for kind, how in columns)
+        shown = " | ".join("–" if cell is None else f"{cell['loss_in_points']:.1f}" for cell in cells)
+        paper = f"{PAPER_LOSS[run['task']]:.1f}" if run["task"] in PAPER_LOSS else "–"
+        lines.append(f"| {_title(run)} | {run['model']['layers']} | {paper} | {shown} |")
     return "\n".join(lines)
 
 
