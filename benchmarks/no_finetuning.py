@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, 
             progress=True,
         )
         report = {name: value for name, value in found.to_dict().items() if name != "trials"}
-        by_method = {_name(Method.of(t.settings)): on_dev(t.settings) for t in _best_of_each(found.trials)}
+        by_method = {str(Method.of(t.settings)): on_dev(t.settings) for t in _best_of_each(found.trials)}
         searches.append(
             {**report, "tried": len(found.trials), "dev": on_dev(found.settings), "best_of_each_method": by_method}
         )
@@ -150,13 +150,6 @@ def _best_of_each(trials: Sequence[Trial]) -> list[Trial]:
     for trial in sorted(trials, key=lambda trial: (-trial.rows, trial.divergence)):
         best.setdefault(Method.of(trial.settings), trial)
     return list(best.values())
-
-
-def _name(method: Method) -> str:
-    reduce = "weighted" if method.weighted else method.reduce
-    centers = f", m = {method.centers_per_step}" if method.centers_per_step != 1 else ""
-    within = f", within {method.within}" if method.within is not None else ""
-    return f"{method.selector}, {reduce}{', cosine' if method.metric == 'cosine' else ''}{centers}{within}"
 
 
 def _arguments() -> argparse.Namespace:

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from pyramid_bert import PyramidConfig
+from pyramid_bert.search import Method
+
 from . import pictures
 from .page import picture, read_all, source
 
@@ -102,9 +105,5 @@ def _title(run: dict[str, Any]) -> str:
 
 
 def _settings(settings: dict[str, Any]) -> str:
-    schedule = settings["schedule"]
-    reduce = "weighted" if settings["weighted"] else settings["reduce"]
-    return (
-        f"{settings['selector']}, {reduce}, layers {schedule['first_layer']}–{schedule['last_layer']} to "
-        f"{schedule['keep_ratio']:.0%}"
-    )
+    schedule, method = settings["schedule"], Method.of(PyramidConfig.from_dict(settings))
+    return f"{method}, layers {schedule['first_layer']}–{schedule['last_layer']} to {schedule['keep_ratio']:.0%}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .data import Text
 from .errors import CheckpointError, DataError, MissingExtraError, PyramidError
-from .evidence import Score, Trial, Weights, check_score, check_share
+from .evidence import Score, Trial, Weights, check_score, check_share, keeps_tokens
 from .files import write_text
 
 FILE = "certificate.json"
@@ -70,8 +70,7 @@ class Certificate:
             batch_size: Texts at a time.
             progress: Show a bar.
         """
-        check_score(score)
-        trial = trial_of(classifier, texts, batch_size=batch_size, progress=progress)
+        trial = trial_of(classifier, texts, score=score, batch_size=batch_size, progress=progress)
         return cls.of(trial, score, classifier.settings.to_dict())
 
     @classmethod
@@ -161,16 +160,30 @@ class Certificate:
         return cls.from_dict(data)
 
 
-def trial_of(classifier: Any, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False) -> Trial:
+def trial_of(
+    classifier: Any,
+    texts: Sequence[Text],
+    *,
+    score: str = "confidence",
+    batch_size: int = 32,
+    progress: bool = False,
+) -> Trial:
     """The trial that a certificate is made of; what cannot work is refused before any work.
 
     Args:
         classifier: A `PyramidClassifier` that is a pyramid.
         texts: At least 50.
+        score: What answers are to be judged by.
         batch_size: Texts at a time.
         progress: Show a bar.
     """
+    check_score(score)
     check_can_flip(classifier)
+    if score != "confidence" and not keeps_tokens(classifier.model):
+        raise PyramidError(
+            f"the score {score!r} needs covering radii, and the selector {classifier.settings.selector!r} keeps no "
+            "token that could cover others; use score='confidence'"
+        )
     if len(texts) < MIN_ROWS:
         raise DataError(f"a certificate needs at least {MIN_ROWS} texts to be calibrated on, got {len(texts)}")
     _isotonic()

@@ -109,12 +109,7 @@ class PyramidConfig:
                 f"the selector {self.selector!r} cannot select at the input: no attention has been computed there; "
                 "use 'coreset', 'first' or 'random'"
             )
-        if self.within is not None:
-            check_int("within", self.within, 1, "neighbours stand one place apart")
-            if self.selector != "cluster":
-                raise PyramidError(f"within goes with the selector 'cluster', got {self.selector!r}; leave it out")
-        if self.selector == "cluster" and self.reduce != "merge":
-            raise PyramidError("the selector 'cluster' merges by itself; leave reduce='merge'")
+        self._check_clusters()
         pools = self.selector == "pool"
         if pools and not isinstance(self.schedule, StridedSchedule):
             raise PyramidError(
@@ -128,6 +123,27 @@ class PyramidConfig:
             )
         if pools and (self.reduce != "drop" or self.weighted):
             raise PyramidError("the selector 'pool' averages by itself; leave reduce='drop' and weighted=False")
+
+    def _check_clusters(self) -> None:
+        """Refuses settings that the selector "cluster" cannot have, and those that it alone can have."""
+        if self.within is not None:
+            check_int("within", self.within, 1, "neighbours stand one place apart")
+            if self.selector != "cluster":
+                raise PyramidError(f"within goes with the selector 'cluster', got {self.selector!r}; leave it out")
+        if self.selector != "cluster":
+            return
+        if self.reduce != "merge":
+            raise PyramidError(f"the selector 'cluster' merges by itself, got reduce={self.reduce!r}; leave it out")
+        if self.centers_per_step != 1:
+            raise PyramidError(
+                f"the selector 'cluster' has no centres, got centers_per_step={self.centers_per_step!r}; leave it "
+                "out, or use 'coreset'"
+            )
+        if self.schedule.is_adaptive:
+            raise PyramidError(
+                "an adaptive schedule goes by how well kept tokens cover the others, and the selector 'cluster' keeps "
+                "none as it is; use 'coreset', or a schedule like Schedule.exponential(0.25, last_layer=11)"
+            )
 
     def check_saves(self) -> None:
         """Raises when these settings save no work, so that no speed-up can be claimed for them."""

@@ -33,26 +33,27 @@ class Evidence:
 
     Attributes:
         doubt: (n,) 1 minus the margin between the two likeliest classes, in 0-1.
-        radius: (n,) the sum over layers of the covering radius; zeros when it was not measured.
+        radius: (n,) the sum over layers of the covering radius; None when it was not measured.
     """
 
     doubt: NDArray[Any]
-    radius: NDArray[Any]
+    radius: NDArray[Any] | None
 
     @classmethod
     def of(cls, outputs: Outputs) -> Evidence:
         """The evidence in the outputs of a classifier."""
         ranked = outputs.logits.softmax(dim=1).topk(2, dim=1).values
-        radius = np.zeros(len(ranked)) if outputs.covers is None else outputs.covers.radius.sum(1).double().numpy()
+        radius = None if outputs.covers is None else outputs.covers.radius.sum(1).double().numpy()
         return cls((1 - (ranked[:, 0] - ranked[:, 1])).double().numpy(), radius)
 
     def score(self, weights: Weights) -> NDArray[Any]:
         """(n,) the higher, the sooner a text is to be run again."""
-        return weights[0] * self.doubt + weights[1] * self.radius
+        doubt: NDArray[Any] = weights[0] * self.doubt
+        return doubt if self.radius is None else doubt + weights[1] * self.radius
 
     def rows(self, chosen: NDArray[Any]) -> Evidence:
         """The evidence for some of the texts."""
-        return Evidence(self.doubt[chosen], self.radius[chosen])
+        return Evidence(self.doubt[chosen], None if self.radius is None else self.radius[chosen])
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,22 @@ class Trial:
 
     @classmethod
     def of(cls, model: Any, items: Sequence[Encoded], pad_id: int, *, batch_size: int, progress: bool = False) -> Trial:
-        """Runs a pyramid on the texts twice: as it is, and keeping all tokens."""
+        """Runs a pyramid on the texts twice: as it is, and keeping all tokens.
+
+        One that makes new vectors of its tokens has no covering radius, and is judged by its confidence alone.
+        """
         encoder, settings = pyramid_encoder(model), pyramid_settings(model)
         if encoder is None or settings is None:
             raise PyramidError("a dense model cannot differ from itself; pyramidize it first")
         title = ("the pyramid", "keeping all tokens") if progress else (None, None)
-        ours = outputs_of(model, items, pad_id, batch_size=batch_size, covers=True, title=title[0])
+        measured = keeps_tokens(model)
+        ours = outputs_of(model, items, pad_id, batch_size=batch_size, covers=measured, title=title[0])
         with encoder.keeping_all():
             dense = outputs_of(model, items, pad_id, batch_size=batch_size, title=title[1])
-        assert ours.covers is not None
-        kept = ours.covers.kept.tolist()
+        if ours.covers is None:
+            kept = [settings.schedule.lengths(len(item), len(encoder.layer)) for item in items]
+        else:
+            kept = ours.covers.kept.tolist()
         costs = [settings.cost(lengths, len(item), model.config) for lengths, item in zip(kept, items, strict=True)]
         return cls(
             evidence=Evidence.of(ours),
@@ -97,6 +104,11 @@ class Trial:
             dense_logits=dense.logits.numpy(),
         )
 
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores that can be made of the evidence."""
+        return SCORES if self.evidence.radius is not None else ("confidence",)
+
     def weights(self, score: str, rows: NDArray[Any] | None = None) -> Weights:
         """The weights of a score, fitted on some of the rows (all if None) where they are not fixed."""
         chosen = np.arange(len(self.flips)) if rows is None else rows
@@ -106,6 +118,12 @@ class Trial:
         """The ideal speed-up over the dense model when the texts `rerun` (n,) bool are run densely as well."""
         again = 0 if rerun is None else self.dense_macs[rerun].sum()
         return float(self.dense_macs.sum() / (self.macs.sum() + again))
+
+
+def keeps_tokens(model: Any) -> bool:
+    """Whether the model is a pyramid that keeps some of its tokens, and not one that makes new vectors of all."""
+    encoder = pyramid_encoder(model)
+    return encoder is not None and encoder.selector.select is not None
 
 
 def check_score(score: object) -> None:
@@ -144,6 +162,7 @@ def fitted_weights(score: str, evidence: Evidence, flips: NDArray[Any]) -> Weigh
         from sklearn.linear_model import LogisticRegression
     except ImportError as error:
         raise MissingExtraError("scikit-learn", "train", "fitting a certificate") from error
+    assert evidence.radius is not None
     features = np.stack([evidence.doubt, evidence.radius], axis=1)
     scale = features.std(axis=0).clip(min=1e-12)
     found = LogisticRegression().fit(features / scale, flips).coef_[0] / scale
@@ -165,7 +184,7 @@ def removed_by_share(trial: Trial, shares: Sequence[float] = SHARES, *, seed: in
     table = []
     for share in shares:
         row: dict[str, Any] = {"share": share, "removed": {"random": share}, "ideal_speedup": {}}
-        for score in SCORES:
+        for score in trial.scores:
             rerun = np.zeros(n, dtype=bool)
             for number in range(FOLDS):
                 here = fold == number

@@ -103,7 +103,7 @@ def pyramidize(
         selector: Which tokens stay.
         config: Everything at once, instead of the other arguments.
         **settings: The further fields of `PyramidConfig`: reduce, weighted, placement, centers_per_step, metric,
-            cls_only, seed.
+            within, cls_only, seed.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification

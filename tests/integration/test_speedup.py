@@ -1,6 +1,7 @@
 """No fine-tuning: a dense classifier becomes the pyramid of a wanted speed-up that stays nearest to it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
 from pyramid_bert.cli import main
 from pyramid_bert.data import shuffled
 from pyramid_bert.errors import DataError, UnknownNameError
-from pyramid_bert.search import METHODS, Method, find_pyramid
+from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
 from pyramid_bert.search import find as find_module
+from pyramid_bert.search.candidates import neighbours
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +165,38 @@ def test_methods_are_valid_settings():
         assert Method.of(method.settings(Schedule.exponential(0.5, 1))) == method
 
 
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (Method(), "coreset, merge, m = 1"),
+        (Method("coreset", "drop", weighted=True, centers_per_step="all"), "coreset, weighted, m = all"),
+        (Method("cluster", metric="cosine", within=8), "cluster, merge, cosine, within 8"),
+        (Method("first", "drop"), "first, drop"),
+    ],
+)
+def test_a_method_in_a_few_words(method, words):
+    assert str(method) == words
+
+
+def test_neighbours_of_clusters_reach_more_or_less_far():
+    method = Method("cluster", metric="cosine", within=5)
+    settings = method.settings(Schedule.exponential(0.5, 3, first_layer=2))
+    found = [Method.of(other) for other in neighbours(settings, 4, lambda settings: 2.0, 1.5)]
+    assert {other.within for other in found} == {3, 5, 8, 12, None}
+    assert {(other.selector, other.metric) for other in found} == {("cluster", "cosine")}
+
+
+def test_reach_is_not_timed_again(dense, monkeypatch):
+    """Tokens merged far or near cost the same: one calibration serves them."""
+    timed = []
+    monkeypatch.setattr(speeds, "calibrate", lambda model, *rest, **how: timed.append(model))
+    monkeypatch.setattr(speeds, "predicted_speedup", lambda *of: 2.0)
+    predicted = speeds.Predicted(dense.model, [8, 16], 2)
+    for method in METHODS:
+        predicted(method.settings(Schedule.exponential(0.5, 1)))
+    assert 0 < len(timed) == len({replace(method, within=None) for method in METHODS}) < len(METHODS)
+
+
 # ---- the command ----
 
 
@@ -181,6 +215,7 @@ def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, dense_dir
     shown = capsys.readouterr()
     assert "agreement with dense" in shown.out
     assert "accuracy" in shown.out
+    assert str(Method.of(PyramidClassifier.load(out).settings)) in " ".join(shown.out.split())
     assert is_pyramid(PyramidClassifier.load(out).model)
     assert main(call) == 1
     assert "--overwrite" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyramid_bert.errors import PyramidError, UnknownNameError
 from pyramid_bert.reduction import Reduction
 from pyramid_bert.schedule import Schedule
-from pyramid_bert.select import get_selector, pool_groups, register, selector_names
+from pyramid_bert.select import get_selector, pool_groups, register, selector_names, ward_groups
 
 CPU = torch.device("cpu")
 KNOB_VALUES = {"centers_per_step": [1, 0.4, "all"], "metric": ["euclidean", "cosine"]}
@@ -207,10 +207,48 @@ def test_attention_cannot_do_without_attention():
         get_selector("attention").select(torch.zeros(1, 5, 1), None, 3)
 
 
+# ---- clusters, which are groups of similar tokens ----
+
+
+@given(batch=batches(), within=st.none() | st.integers(1, 6), more=st.integers(0, 9))
+def test_clusters_are_as_many_as_asked_for_and_depend_on_their_own_row_alone(batch, within, more):
+    hidden, mask, counts = batch
+    rows, _, d = hidden.shape
+    wider = torch.cat([hidden, torch.full((rows, more, d), 1e6)], dim=1)
+    wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
+    together = ward_groups(wider, wider_mask, counts, within=within)
+    for row, k in enumerate(counts):
+        real = int(mask[row].sum())
+        alone = ward_groups(hidden[row : row + 1, :real], None, min(k, real), within=within)[0].tolist()
+        assert together[row, :real].tolist() == alone
+        assert set(together[row, real:].tolist()) <= {-1}
+        assert alone.count(0) == 1
+        assert alone[0] == 0
+        slots = range(min(k, real))
+        assert set(alone) - {-1} == set(slots)
+        assert (-1 in alone) == (k == 1 < real)  # nothing is averaged into CLS
+        assert sorted(slots, key=alone.index) == list(slots)
+
+
+@given(batch=batches(ties=False), metric=st.sampled_from(["euclidean", "cosine"]))
+def test_clusters_leave_cls_as_it_is_and_average_by_size(batch, metric):
+    hidden, mask, counts = batch
+    size = 1.0 + torch.arange(hidden.shape[1]).expand(mask.shape) % 3
+    group = ward_groups(hidden, mask, counts, size=size, metric=metric)
+    merged = Reduction.from_group(group, max(counts), size).apply(hidden)
+    assert torch.equal(merged[:, 0], hidden[:, 0])
+    for row, slots in enumerate(group):
+        for slot in range(1, int(slots.max()) + 1):
+            members = slots == slot
+            weights = size[row, members, None]
+            expected = (weights * hidden[row, members]).sum(0) / weights.sum()
+            torch.testing.assert_close(merged[row, slot], expected, atol=1e-5, rtol=0)
+
+
 # ---- pooling, which makes groups of neighbours instead ----
 
 
-def test_only_pooling_ranks_nothing():
+def test_only_clusters_and_pooling_rank_nothing():
     assert [name for name in selector_names() if get_selector(name).select is None] == ["cluster", "pool"]
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
+from pyramid_bert.encoder import PyramidEncoder
 from pyramid_bert.select import cluster, ward_groups
 
 
@@ -85,6 +86,41 @@ def test_within_keeps_apart_what_stands_apart(both_ways):
     assert set(ward_groups(tokens, None, 2, within=1).tolist()[0]) == {0, 1}  # k is reached all the same
 
 
+def test_rounding_that_tells_a_pair_from_itself_turned_round():
+    """The same distances from another product of matrices need not be symmetric to the last bit."""
+    cost = torch.full((1, 4, 4), torch.inf, dtype=torch.float64)
+    cost[0, 1, 2], cost[0, 2, 1] = 1 + 1e-12, 1
+    cost[0, 1, 3] = cost[0, 3, 1] = cost[0, 2, 3] = cost[0, 3, 2] = 5
+    first = cluster._merge(cost, torch.ones(1, 4, dtype=torch.float64), torch.tensor([4]), torch.tensor([3]))
+    assert first.tolist() == [[0, 1, 1, 3]]
+
+
+def test_what_is_carried_on_to_the_next_layer(tiny_bert, tiny_batch):
+    """Sizes add up to the tokens there were, CLS is alone in the first slot, and the trace says who went where."""
+    lengths = [12, 7]
+    model = pyramidize(tiny_bert(), Schedule.exponential(0.3, last_layer=3), "cluster", metric="cosine", within=3)
+    encoder = model.bert.encoder
+    sizes = []
+
+    def watch(tokens, *rest):
+        PyramidEncoder.shrink(encoder, tokens, *rest)
+        sizes.append(tokens.size.masked_fill(~tokens.mask, 0) if tokens.mask is not None else tokens.size)
+
+    encoder.shrink = watch
+    with torch.no_grad(), encoder.tracing() as trace:
+        model(**tiny_batch(lengths))
+    assert len(sizes) == len(trace.layers) == 3
+    for size, layer in zip(sizes, trace.layers, strict=True):
+        assert size.sum(1).tolist() == lengths
+        assert size[:, 0].tolist() == [1, 1]
+        for row, n in enumerate(lengths):
+            homes = layer.home[row, :n].tolist()
+            assert [homes.count(token) for token in layer.kept[row].tolist() if token >= 0] == [
+                int(number) for number in size[row].tolist() if number
+            ]
+            assert set(layer.home[row, n:].tolist()) <= {-1}
+
+
 def test_cls_alone(both_ways):
     assert ward_groups(random_tokens(5, 0), None, 1).tolist() == [[0, -1, -1, -1, -1]]
 
@@ -109,9 +145,16 @@ def test_equal_tokens_cost_nothing(tiny_bert, tiny_batch, logits_of):
 def test_settings_that_do_not_fit():
     schedule = Schedule.constant(0.5)
     assert PyramidConfig(schedule=schedule, selector="cluster").reduce == "merge"
-    with pytest.raises(PyramidError, match="'cluster' merges by itself"):
-        PyramidConfig(schedule=schedule, selector="cluster", reduce="drop")
+    for reduce in ("drop", "replace"):
+        with pytest.raises(PyramidError, match=f"'cluster' merges by itself, got reduce='{reduce}'"):
+            PyramidConfig(schedule=schedule, selector="cluster", reduce=reduce)
+    with pytest.raises(PyramidError, match="'cluster' has no centres, got centers_per_step='all'"):
+        PyramidConfig(schedule=schedule, selector="cluster", centers_per_step="all")
+    with pytest.raises(PyramidError, match="the selector 'cluster' keeps none as it is"):
+        PyramidConfig(schedule=Schedule.adaptive(0.5), selector="cluster")
     with pytest.raises(PyramidError, match="within goes with the selector 'cluster', got 'coreset'"):
         PyramidConfig(schedule=schedule, within=3)
     with pytest.raises(PyramidError, match="within must be an integer of at least 1, got 0"):
         PyramidConfig(schedule=schedule, selector="cluster", within=0)
+    with pytest.raises(PyramidError, match=r"within must be an integer of at least 1, got 2\.5"):
+        PyramidConfig(schedule=schedule, selector="cluster", within=2.5)

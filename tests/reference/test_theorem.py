@@ -272,6 +272,7 @@ def test_the_model_is_left_as_it_was_and_a_seed_repeats(tiny_bert, tiny_batch, l
         ({"schedule": Schedule.constant(1.0)}, "keeps every token of the 2 texts .of up to 15 tokens."),
         ({"schedule": Schedule.custom([15] * 4)}, "keeps every token"),
         ({"schedule": Schedule.strided(2, [1]), "selector": "pool"}, "'pool' averages tokens"),
+        ({"schedule": Schedule.constant(0.5), "selector": "cluster"}, "'cluster' averages tokens"),
         ({"schedule": None}, "use pyramidize"),
         ({"bare": True}, "needs a classifier"),
     ],

@@ -213,7 +213,7 @@ def test_what_is_measured_is_spread_over_all_lengths():
 
 @pytest.mark.parametrize("settings", [{"selector": "pool"}, {"selector": "input-first"}, {"placement": "input"}])
 def test_selectors_that_take_another_schedule_are_refused(tiny_bert, settings):
-    with pytest.raises(PyramidError, match="use coreset, attention, first or random"):
+    with pytest.raises(PyramidError, match="use coreset, cluster, attention, first or random"):
         solve_speedup(tiny_bert(), 2, LENGTHS, settings=settings)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pyramid_bert import Certificate, PyramidClassifier, PyramidError, Schedule, pyramidize, restore
+from pyramid_bert.certificate import trial_of
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError
 from pyramid_bert.evidence import Evidence, Trial, removed_by_share, worst
 from pyramid_bert.labels import Labels
@@ -84,6 +85,20 @@ def test_by_a_threshold_the_other_texts_do_not_matter(clf, texts):
 
 
 # ---- the certificate ----
+
+
+def test_a_pyramid_that_keeps_no_token_is_judged_by_its_confidence(clf, texts):
+    pyramidize(clf.model, SCHEDULE, "cluster")
+    clf.certificate = Certificate.fit(clf, texts)
+    assert clf.answers(texts, fallback=0.25, streaming=True).rerun.sum() in (19, 20, 21)
+    found = trial_of(clf, texts)
+    assert [set(row["removed"]) for row in removed_by_share(found)] == [{"random", "confidence"}] * 5
+    lengths = [len(item) for item in clf.encode(texts)]
+    costs = [clf.settings.cost(SCHEDULE.lengths(n, 4), n, clf.model.config) for n in lengths]
+    assert found.macs.tolist() == [cost.macs for cost in costs]
+    for score in ("radius", "both"):
+        with pytest.raises(PyramidError, match=f"'{score}' needs covering radii, and the selector 'cluster'"):
+            Certificate.fit(clf, texts, score=score)
 
 
 def test_the_chance_of_a_flip_grows_with_the_score_and_is_calibrated():

@@ -27,6 +27,7 @@ VALID = [
     PyramidConfig(schedule=INPUT),
     PyramidConfig(schedule=INPUT, selector="input-first"),
     PyramidConfig(schedule=STRIDED, selector="pool"),
+    PyramidConfig(schedule=EXPONENTIAL, selector="cluster", metric="cosine", within=8),
 ]
 
 
@@ -61,6 +62,8 @@ def test_the_defaults():
         ("first", EXPONENTIAL, "drop", "middle"),
         ("random", EXPONENTIAL, "drop", "middle"),
         ("pool", STRIDED, "drop", "middle"),
+        ("cluster", EXPONENTIAL, "merge", "middle"),
+        ("cluster", INPUT, "merge", "input"),
         ("input-first", INPUT, "drop", "input"),
         ("coreset", INPUT, "merge", "input"),
         ("random", INPUT, "drop", "input"),

@@ -267,5 +267,5 @@ def _check(model: Any, lengths: Sequence[int], batch_size: int, settings: dict[s
     if selector in ("pool", "input-first") or settings.get("placement") == "input":
         raise PyramidError(
             f"a schedule for a speed-up is exponential, which the selector {selector!r} or placement 'input' does not "
-            "take; use coreset, attention, first or random, or name a schedule"
+            "take; use coreset, cluster, attention, first or random, or name a schedule"
         )

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     from ..evidence import removed_by_share
 
     classifier = PyramidClassifier.load(args.model)
-    trial = trial_of(classifier, texts, batch_size=args.batch_size, progress=True)
+    trial = trial_of(classifier, texts, score=args.score, batch_size=args.batch_size, progress=True)
     assert classifier.settings is not None
     certificate = Certificate.of(trial, args.score, classifier.settings.to_dict())
     table = removed_by_share(trial)
@@ -64,7 +64,7 @@ def _table(rows: list[dict[str, Any]], score: str, texts: int, flips: int, speed
         caption="flips removed when a share of the texts is run again, chosen by each score (fitted on other texts)",
     )
     table.add_column("run again", justify="right")
-    names = ("random", *SCORES)
+    names = tuple(rows[0]["removed"])  # "random" first; the radius is not there for every pyramid
     for name in names:
         table.add_column(f"by {name}", justify="right", style="bold" if name == score else None)
     table.add_column("ideal speed-up", justify="right")

@@ -1,9 +1,9 @@
 """Make a trained dense classifier faster without training: search for the pyramid that stays nearest to it.
 
-Drop-in pyramids with the same weights are tried on half of the rows of --data: ways to choose tokens and what becomes
-of the others, times the layers at which they do it, each with the keep ratio that gives the wanted speed-up. The other
-half serves for the table in the end, dense beside pyramid. Labels are used if the file has them; texts alone do as
-well.
+Drop-in pyramids with the same weights are tried on half of the rows of --data: ways to choose tokens (clusters of
+similar ones, core-sets, attention, the first ones) and what becomes of the others, times the layers at which they do
+it, each with the keep ratio that gives the wanted speed-up. The other half serves for the table in the end, dense
+beside pyramid. Labels are used if the file has them; texts alone do as well.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def comparison(search: Search) -> RichTable:
 
 
 def _described(search: Search) -> str:
-    settings, fields = search.settings, search.settings.schedule.to_dict()
-    how = f"{settings.selector}, {settings.reduce}{', weighted' if settings.weighted else ''}"
-    m = f", m = {settings.centers_per_step}" if settings.selector == "coreset" else ""
+    from ..search import Method
+
+    fields = search.settings.schedule.to_dict()
     layers = f"layers {fields['first_layer']}-{fields['last_layer']}"
-    return f"{how}{m}, {layers} down to {fields['keep_ratio']:.0%} of the tokens"
+    return f"{Method.of(search.settings)}, {layers} down to {fields['keep_ratio']:.0%} of the tokens"

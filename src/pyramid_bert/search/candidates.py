@@ -37,6 +37,19 @@ class Method:
         """
         return PyramidConfig(schedule=schedule, **asdict(self))
 
+    def __str__(self) -> str:
+        """In a few words, for tables.
+
+        Example:
+            >>> str(Method("cluster", metric="cosine", within=8))
+            'cluster, merge, cosine, within 8'
+        """
+        words = [self.selector, "weighted" if self.weighted else self.reduce]
+        words += ["cosine"] if self.metric == "cosine" else []
+        words += [f"m = {self.centers_per_step}"] if self.selector == "coreset" else []
+        words += [f"within {self.within}"] if self.within is not None else []
+        return ", ".join(words)
+
     @classmethod
     def of(cls, settings: PyramidConfig) -> Method:
         """The method of a pyramid."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..bench.budget import extreme_schedule, predicted_speedup
@@ -55,7 +56,7 @@ class Predicted:
 
     def __call__(self, settings: PyramidConfig) -> float:
         """The predicted speed-up; a method that is new is timed first."""
-        method = Method.of(settings)
+        method = replace(Method.of(settings), within=None)  # which changes who goes together, not what that costs
         if method not in self._known:
             pyramidize(self._model, config=settings.replace(schedule=extreme_schedule()))
             self._known[method] = calibrate(

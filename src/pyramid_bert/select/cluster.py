@@ -89,11 +89,12 @@ def _merge(cost: Tensor, weight: Tensor, counts: Tensor, goal: Tensor) -> Tensor
         cheapest, pair = cost.flatten(1).min(dim=1)
         going = (counts > goal) & cheapest.isfinite()
         row = every[going]
-        i, j = (pair // n)[going], (pair % n)[going]  # i < j: the cost is symmetric and the first minimum is taken
+        one, other = (pair // n)[going], (pair % n)[going]
+        i, j = torch.minimum(one, other), torch.maximum(one, other)  # rounding may tell (i, j) from (j, i)
         a, b = weight[row, i][:, None], weight[row, j][:, None]
-        other = weight[row]
-        of_both = (other + a) * cost[row, i] + (other + b) * cost[row, j] - other * cheapest[going][:, None]
-        merged = (of_both / (other + a + b)).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        w = weight[row]
+        of_both = (w + a) * cost[row, i] + (w + b) * cost[row, j] - w * cheapest[going][:, None]
+        merged = (of_both / (w + a + b)).nan_to_num(nan=torch.inf, posinf=torch.inf)
         merged.scatter_(1, torch.stack([i, j], 1), torch.inf)
         cost[row, i] = merged
         cost[row, :, i] = merged

@@ -20,6 +20,7 @@ from ..data import Encoded, collate
 from ..encoder import Backbone, PyramidEncoder
 from ..errors import PyramidError
 from ..hub import pyramid_settings, pyramidize
+from ..select import get_selector
 from .bound import Constants, Measured, TheoremReport
 
 _NOTHING = 1e-9  # a change below this share of what is changed is rounding, of which no ratio is taken
@@ -78,8 +79,10 @@ def _check(model: Any, settings: Any, items: Sequence[Encoded], targets: Any, di
         raise PyramidError("the theorem is about a pyramid; use pyramidize(model, schedule) first")
     if not hasattr(model, "classifier") or base_model(model).pooler is None:
         raise PyramidError(f"the theorem needs a classifier and its loss; {type(model).__name__} has none")
-    if settings.selector == "pool":
-        raise PyramidError("the selector 'pool' averages tokens and keeps none, so the theorem says nothing of it")
+    if get_selector(settings.selector).select is None:
+        raise PyramidError(
+            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem says nothing of it"
+        )
     if not items:
         raise PyramidError("no texts given; at least one is needed")
     if targets is not None and len(targets) != len(items):
