@@ -83,6 +83,7 @@ def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
         placement=placement,
         centers_per_step=m,
         metric="euclidean",
+        within=None,
         cls_only=False,
         seed=0,
     ).eval()
