@@ -23,7 +23,7 @@ from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, w
 from .halving import Judge, Measure, Trial, agreement, divergence, halve, runs_of, try_all, winner
 from .progress import Stages
 from .rows import Rows
-from .speeds import Counted, Predicted
+from .speeds import Counted, Predicted, timed_as
 
 MINIMUM_ROWS = 50
 TARGETS = ("time", "ideal")
@@ -219,7 +219,8 @@ class _Finder:
 
     def _timed_machine(self) -> Predicted:
         one = runs_of_calibration(max(self._rows.lengths))
-        step = self._stages.begin("timing this machine", one + len(self._methods) * one // 2)
+        timed = {timed_as(method) for method in self._methods}
+        step = self._stages.begin("timing this machine", one + len(timed) * one // 2)
         return Predicted(self._dense.model, self._rows.lengths, self._batch_size, step)
 
     def _outputs(self, model: Any, begin: int, title: str) -> Tensor:

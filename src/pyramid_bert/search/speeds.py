@@ -38,6 +38,16 @@ class Counted:
         return dense / macs
 
 
+def timed_as(method: Method) -> Method:
+    """The method whose times serve for this one too: how far clusters reach changes who is merged, not what it costs.
+
+    Example:
+        >>> timed_as(Method("cluster", within=8)) == Method("cluster")
+        True
+    """
+    return replace(method, within=None)
+
+
 class Predicted:
     """Speed-ups over dense, length-sorted batches that a calibration of this machine predicts."""
 
@@ -56,7 +66,7 @@ class Predicted:
 
     def __call__(self, settings: PyramidConfig) -> float:
         """The predicted speed-up; a method that is new is timed first."""
-        method = replace(Method.of(settings), within=None)  # which changes who goes together, not what that costs
+        method = timed_as(Method.of(settings))
         if method not in self._known:
             pyramidize(self._model, config=settings.replace(schedule=extreme_schedule()))
             self._known[method] = calibrate(

@@ -38,8 +38,8 @@ def ward_groups(
         k: How many slots to fill, one number or one a row. With k = 1 only CLS is left and the others get -1.
         size: (B, N) how many input tokens stand behind each token; 1 if None.
         metric: "euclidean" or "cosine" (1 − cosine similarity).
-        within: Merge tokens only if they stand at most so many places apart, as long as there are such. In a pair of
-            texts that keeps apart what the two have in common.
+        within: Merge tokens only if they stand at most so many places apart, as long as there are such (a high cost,
+            not a wall: k is always reached). In a pair of texts that keeps apart what the two have in common.
 
     Example:
         >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
