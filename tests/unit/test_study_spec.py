@@ -140,6 +140,13 @@ def test_a_variant_is_its_method_with_other_settings():
     assert pyramid_config(end).placement == "end"
 
 
+def test_clusters_are_a_variant():
+    variants = {"near": {"of": "Merge", "selector": "cluster", "metric": "cosine", "within": 8}}
+    near = next(c for c in cells(methods=["near"], variants=variants) if not c.is_dense)
+    config = pyramid_config(near)
+    assert (config.selector, config.reduce, config.within) == ("cluster", "merge", 8)
+
+
 def test_random_schedules_are_configurations_too():
     every = cells(configurations={"select": [{"random": 0}, {"random": 1}]})
     assert {cell.configuration for cell in every} == {"", "random0", "random1"}

@@ -31,7 +31,7 @@ SCHEDULE_KEYS = {
 }
 KINDS = tuple(SCHEDULE_KEYS)
 # What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs.
-VARIANT_KEYS = ("of", "selector", "reduce", "weighted", "placement", "centers_per_step", "metric")
+VARIANT_KEYS = ("of", "selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within")
 TASK_KEYS = ("rows", "dev_rows", "max_length", "dense", "pyramid")
 TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout", "bf16")
 DISTILLING_KEYS = ("temperature", "distill_weight", "hidden_weight")
