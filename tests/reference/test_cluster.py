@@ -6,6 +6,7 @@ import torch
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
 from pyramid_bert.encoder import PyramidEncoder
 from pyramid_bert.select import cluster, ward_groups
+from pyramid_bert.tokens import Tokens
 
 
 def slow_ward(points, weights, k):
@@ -119,6 +120,17 @@ def test_what_is_carried_on_to_the_next_layer(tiny_bert, tiny_batch):
                 int(number) for number in size[row].tolist() if number
             ]
             assert set(layer.home[row, n:].tolist()) <= {-1}
+
+
+def test_tokens_weigh_as_much_as_stands_behind_them(tiny_bert):
+    """Alone the nearest two would be merged; but each of them stands for nine tokens, and the third for itself."""
+    encoder = pyramidize(tiny_bert(), Schedule.constant(0.5), "cluster").bert.encoder
+    hidden = torch.tensor([[[50.0], [0.0], [1.0], [2.3]]])
+    tokens = Tokens(hidden, [4], None, size=torch.tensor([[1.0, 9.0, 9.0, 1.0]]))
+    encoder.shrink(tokens, 1, [3], None, 0)
+    assert tokens.hidden.flatten().tolist() == pytest.approx([50, 0, (9 * 1.0 + 2.3) / 10])
+    assert tokens.size.tolist() == [[1, 9, 10]]
+    assert (tokens.counts, tokens.mask) == ([3], None)
 
 
 def test_cls_alone(both_ways):
