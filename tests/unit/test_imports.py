@@ -48,7 +48,7 @@ SPLIT_OFF = {
     "tracing": "classifier",
 }
 
-KNOW_TRANSFORMERS = {"adapters", "hub", "data", "training", "loading", "classifier", "bench"}
+KNOW_TRANSFORMERS = {"models", "adapters", "hub", "data", "training", "loading", "classifier", "bench"}
 NO_TORCH = {"errors", "version", "paper_table", "schedule", "cost", "explanation"}
 
 
