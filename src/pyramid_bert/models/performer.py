@@ -179,7 +179,7 @@ class PerformerEncoder(nn.Module):
         self.config = config
         self.layer = nn.ModuleList(PerformerLayer(config, number) for number in range(config.num_hidden_layers))
 
-    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> BaseModelOutput:
+    def forward(self, hidden: Tensor, mask: Tensor | None = None, **kwargs: Any) -> BaseModelOutput:
         """Runs all layers; `mask` (B, N) is True for real tokens."""
         bias = None
         if mask is not None:
@@ -248,7 +248,8 @@ class PerformerModel(PerformerPreTrainedModel):
         if self.training:
             self._count_step()
         hidden = self.embeddings(input_ids, inputs_embeds, position_ids)
-        return cast(BaseModelOutput, self.encoder(hidden, None if attention_mask is None else attention_mask != 0))
+        mask = None if attention_mask is None else attention_mask != 0
+        return cast(BaseModelOutput, self.encoder(hidden, mask, **kwargs))
 
     @torch.no_grad()
     def _count_step(self) -> None:
