@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExperimentError, PyramidError, UnknownNameError
+from ..lra.presets import LRA_NAMES
 from ..schedule import Schedule
 from .grid import Cell
 from .methods import DENSE, METHODS, Method
@@ -27,6 +28,7 @@ SCHEDULE_KEYS = {
     "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n"),
     "pool": ("window", "at_layers"),
     "truncate": ("keep_ratio", "min_tokens", "rounding"),
+    "input": ("keep_ratio", "min_tokens", "rounding"),
 }
 KINDS = tuple(SCHEDULE_KEYS)
 TASK_KEYS = ("rows", "dev_rows", "max_length", "dense", "pyramid")
@@ -82,7 +84,7 @@ class Study:
         """All cells, in an order in which a part is of use: one seed after another, cheap tasks and cells first.
 
         Args:
-            tasks: The known tasks, `data.glue.TASKS`.
+            tasks: The known tasks, `arena.STUDY_TASKS`.
         """
         if unknown := [name for name in self.tasks if name not in tasks]:
             raise ExperimentError("\n".join(str(UnknownNameError("task", name, tasks)) for name in unknown))
@@ -102,7 +104,7 @@ class Study:
         training = {**own, **self.pyramid, **sample.pyramid}
         block = [dense]
         for method in map(METHODS.__getitem__, self.methods):
-            for schedule in self.configurations[method.kind]:
+            for schedule in self.configurations[kind_of(method, name)]:
                 block.append(self._cell(name, task, seed, method, schedule, training, dense))
         return block
 
@@ -188,13 +190,13 @@ class _Reader:
         model = data.get("model")
         if not isinstance(model, str | None):
             self.problems.append(f"model must be a folder or a name on the hub, got {model!r}")
-        methods = self.methods(data.get("methods"))
+        methods, tasks = self.methods(data.get("methods")), self.tasks(data.get("tasks"))
         return Study(
             name=str(name),
             model=model,
-            tasks=self.tasks(data.get("tasks")),
+            tasks=tasks,
             methods=methods,
-            configurations=self.configurations(data.get("configurations", {}), methods),
+            configurations=self.configurations(data.get("configurations", {}), methods, tuple(tasks)),
             seeds=self.seeds(data.get("seeds", [0])),
             start=self.choice("start", data, STARTS),
             selection=self.selection(data, methods),
@@ -281,14 +283,20 @@ class _Reader:
             self.whole("each of seeds", seed, 0)
         return tuple(value)
 
-    def configurations(self, value: Any, methods: tuple[str, ...]) -> dict[str, tuple[Schedule, ...]]:
+    def configurations(
+        self, value: Any, methods: tuple[str, ...], tasks: tuple[str, ...]
+    ) -> dict[str, tuple[Schedule, ...]]:
         if not isinstance(value, dict):
             self.problems.append(f"configurations must be a table with {', '.join(KINDS)}, got {value!r}")
             return {}
         self.keys("configurations: ", value, KINDS)
-        for kind in dict.fromkeys(METHODS[name].kind for name in methods):
+        takers: dict[str, dict[str, None]] = {}
+        for task in tasks or ("",):
+            for name in methods:
+                takers.setdefault(kind_of(METHODS[name], task), {})[name] = None
+        for kind, names in takers.items():
             if not value.get(kind):
-                who = ", ".join(name for name in methods if METHODS[name].kind == kind)
+                who = ", ".join(names)
                 self.problems.append(f"configurations.{kind} is missing, and {who} takes its configurations from there")
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in KINDS}
 
@@ -326,6 +334,16 @@ class _Reader:
         return {**MEASURE_DEFAULTS, **table}
 
 
+def kind_of(method: Method, task: str) -> str:
+    """Where a method's configurations for a task stand: Long Range Arena selects at the input, whatever the method.
+
+    Example:
+        >>> kind_of(METHODS["CS-1"], "rte"), kind_of(METHODS["CS-1"], "bigbird-text")
+        ('select', 'input')
+    """
+    return "input" if task in LRA_NAMES and method.kind == "select" else method.kind
+
+
 def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
     """The schedule that an entry of `configurations` stands for; its keys say of which sort it is.
 
@@ -338,7 +356,7 @@ def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
     fields = dict(entry)
     if kind == "pool":
         return Schedule.strided(**fields)
-    if kind == "truncate":
+    if kind in ("truncate", "input"):
         return Schedule.input_only(**fields)
     if "lengths" in fields:
         return Schedule.custom(**fields)
