@@ -14,12 +14,17 @@ from .errors import PyramidError
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes `text` to `path`: the old content stays until the new one is complete."""
+    """Writes `text` to `path`, in UTF-8: the old content stays until the new one is complete."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes `data` to `path`: the old content stays until the new one is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)

@@ -24,4 +24,4 @@ def test_what_all_tasks_share():
 
 
 def test_the_page_stays_short():
-    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 60
+    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 110

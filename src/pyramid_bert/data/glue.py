@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import DataError, MissingExtraError, UnknownNameError
-from .glue_files import columns_in, find_file, rows_in
-from .glue_layouts import LAYOUTS, Columns, Layout
+from ..errors import DataError, UnknownNameError
+from .fetching import fetch_rows
+from .glue_files import class_folder_rows, columns_in, find_class_folders, find_file, rows_in
+from .glue_layouts import CLASS_FOLDERS, LAYOUTS, Columns, Layout
 from .tables import Label, NumberedRows, Table, Text, table_of
 
 
@@ -96,8 +97,8 @@ def load_task(name: str, folder: str | Path | None, split: str = "train") -> Tab
 
     Args:
         name: One of `TASKS`.
-        folder: The folder of the task or the one above, in the official GLUE layout or as plain tab-separated files
-            with the columns sentence, sentence2 and label; None takes the task from the hub.
+        folder: The folder of the task or the one above, in the official layout or as plain tab-separated files with
+            the columns sentence, sentence2 and label; None takes the task from the hub.
         split: "train" or "dev" (IMDB: its test set), and for MNLI "dev_mismatched".
 
     Example:
@@ -116,9 +117,19 @@ def load_task(name: str, folder: str | Path | None, split: str = "train") -> Tab
         raise UnknownNameError(f"split of {task.title}", split, task.splits)
     if folder is None:
         return table_from_hub(task, split, _fetch(task, split))
+    place = find_class_folders(name, Path(folder), split, task.classes or ())
+    if place is not None:
+        rows = class_folder_rows(place, task.classes or ())
+        return _checked(task, _table(task, rows, str(place), CLASS_FOLDERS), split)
     path = find_file(name, Path(folder), split)
     columns = columns_in(name, path)
     return _checked(task, _table(task, rows_in(path, columns.header), str(path), columns), split)
+
+
+def _fetch(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
+    official = f", or the official download with {task.title}/train.tsv" if task.layout.official else ""
+    instead = f"Give a local folder instead, with {task.name}/train.tsv and the like{official}"
+    return fetch_rows(task.title, task.layout.hub_name, task.layout.hub_splits[split], instead)
 
 
 def table_from_hub(task: Task, split: str, rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -230,24 +241,3 @@ def _target(task: Task, label: Any, where: str) -> Label:
     if isinstance(label, bool) or not isinstance(label, int | float) or not math.isfinite(label) or not 0 <= label <= 5:
         raise DataError(f"{where}: the target is {label!r}; {task.title} has numbers from 0 to 5")
     return round(float(label), 4)  # the hub's are single precision
-
-
-# ---- the hub ----
-
-
-def _fetch(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
-    repository, configuration = task.layout.hub_name
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise MissingExtraError("datasets", "hub", f"fetching {task.title} from the hub") from error
-    try:
-        rows: Iterable[Mapping[str, Any]] = load_dataset(repository, configuration, split=task.layout.hub_splits[split])
-    except Exception as error:  # the clients below raise anything, from OSError to their own
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        official = f", or the official download with {task.title}/train.tsv" if task.layout.official else ""
-        raise DataError(
-            f"cannot fetch {task.title} from the hub ({repository}): {reason}. "
-            f"Give a local folder instead, with {task.name}/train.tsv and the like{official}"
-        ) from error
-    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,40 @@ def find_file(name: str, folder: Path, split: str) -> Path:
     return found[split]
 
 
+def find_class_folders(name: str, folder: Path, split: str, classes: Sequence[str]) -> Path | None:
+    """The folder of a split that holds a folder of texts for each class; None if there is no such download here."""
+    layout = LAYOUTS[name]
+    inner = {s: Path(path).relative_to(Path(path).parts[0]) for s, path in layout.class_folders.items()}
+    outer = {Path(path).parts[0] for path in layout.class_folders.values()}
+    places = [folder / parent / child for parent in ("", name, layout.folder) for child in ("", *outer)]
+    for place in places:
+        if any((place / path / one).is_dir() for path in inner.values() for one in classes):
+            return place / inner[split]
+    return None
+
+
+def class_folder_rows(folder: Path, classes: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The numbered texts of a folder that holds a folder for each class, with their labels."""
+    number = 0
+    for one in classes:
+        paths = sorted((folder / one).glob("*.txt"))
+        if not paths:
+            raise DataError(f"no texts in {folder / one}: looked for *.txt; unpack the official download again")
+        for path in paths:
+            number += 1
+            yield number, {"text": _text_of(path), "label": one}
+
+
+def _text_of(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it first") from error
+    if not text.strip():
+        raise DataError(f"{path} is empty; fetch it again or remove it")
+    return text
+
+
 def _files_in(layout: Layout, folder: Path) -> dict[str, Path]:
     """The files in a task's folder by split, all of one release."""
     found = {split: path for split, stems in layout.files.items() if (path := _named(folder, stems))}
@@ -61,7 +95,8 @@ def _named(folder: Path, stems: tuple[str, ...]) -> Path | None:
 def _looked_for(layout: Layout, split: str) -> str:
     stems = layout.files[split]
     names = [f"{stem}.tsv[.gz]" for stem in (*stems, f"{stems[0]}_*")]
-    return ", ".join([*names, *filter(None, [layout.original.get(split)])])
+    others = (layout.original.get(split), layout.class_folders.get(split))
+    return ", ".join([*names, *filter(None, others)])
 
 
 def _check_owner(name: str, folder: Path) -> None:

@@ -34,6 +34,7 @@ class Columns:
 
 PLAIN_SENTENCE = Columns("sentence", None, "label")
 PLAIN_PAIR = Columns("sentence", "sentence2", "label")
+CLASS_FOLDERS = Columns("text", None, "label")
 _NUMBERED_PAIR = Columns("sentence1", "sentence2", "label")
 
 
@@ -48,6 +49,8 @@ class Layout:
         files: For each split the names that its file may have, without suffix, the best first; names that begin with
             the first one and an underscore are taken too (train_sub).
         original: Files of another release with the official columns, whole names, by split.
+        class_folders: For each split the folder of an official download that has no tables but a folder for each
+            class, and in it a file for each text.
         hub_name: Repository and configuration on the hub.
         hub_splits: Our splits by the hub's names.
         broken_rows: Whether the published data is known to hold rows without a text or a label; they are left out.
@@ -59,6 +62,7 @@ class Layout:
     hub_name: tuple[str, str | None]
     files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"train": ("train",), "dev": ("dev",)})
     original: Mapping[str, str] = field(default_factory=dict)
+    class_folders: Mapping[str, str] = field(default_factory=dict)
     hub_splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "dev": "validation"})
     broken_rows: bool = False
 
@@ -124,6 +128,7 @@ LAYOUTS = {
         hub=Columns("text", None, "label"),
         hub_name=("stanfordnlp/imdb", None),
         files={"train": ("train",), "dev": ("test", "dev")},
+        class_folders={"train": "aclImdb/train", "dev": "aclImdb/test"},
         hub_splits={"train": "train", "dev": "test"},
     ),
 }

@@ -1,0 +1,114 @@
+"""Long Range Arena: make the images of its Pathfinder task, and look at them.
+
+docs/data.md describes the three tasks and where their data comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .options import add_json_option, messages, print_json
+
+DIFFICULTIES = ("easy", "intermediate", "hard")
+EPILOG = """examples:
+  pyramid-bert lra make-pathfinder --out pathfinder32 --n 20000
+  pyramid-bert lra show pathfinder32 --out pathfinder.png
+
+`pyramid-bert lra ACTION --help` explains an action."""
+_MAKE_EPILOG = """The same seed gives the same images, whatever the number of processes. Stopped, the same command goes on; with a
+larger --n it adds images to those that are there. For `load_lra` the first 80 % are train, the next 10 % dev.
+
+examples:
+  pyramid-bert lra make-pathfinder --out pathfinder32 --n 20000
+  pyramid-bert lra make-pathfinder --out pathfinder-easy --n 20000 --difficulty easy --seed 1 --jobs 2"""
+_SHOW_EPILOG = """examples:
+  pyramid-bert lra show pathfinder32 --out pathfinder.png"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The actions and their options."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    make = _action(actions, "make-pathfinder", "draw Pathfinder images into a folder", _MAKE_EPILOG)
+    make.add_argument("--out", required=True, metavar="DIR", help="folder for the images")
+    make.add_argument("--n", type=int, required=True, metavar="N", help="images in all; Long Range Arena has 200000")
+    make.add_argument(
+        "--difficulty", choices=DIFFICULTIES, default="hard", help="snakes of 6, 9 or 14 dashes (default: hard)"
+    )
+    make.add_argument("--seed", type=int, default=0, metavar="S", help="of all images (default: 0)")
+    make.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: one for each core)")
+    add_json_option(make)
+    make.set_defaults(act=_make)
+    show = _action(actions, "show", "draw some images of a folder, large, with their paths", _SHOW_EPILOG)
+    show.add_argument("folder", metavar="DIR", help="what make-pathfinder wrote")
+    show.add_argument("--out", required=True, metavar="FILE", help="picture to write, for example pathfinder.png")
+    show.add_argument("--n", type=int, default=12, metavar="N", help="images to show, from the first (default: 12)")
+    show.set_defaults(act=_show)
+
+
+def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=summary, epilog=epilog, formatter_class=form
+    )
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does what was asked."""
+    args.act(args)
+
+
+def _make(args: argparse.Namespace) -> None:
+    for option, low in (("n", 1), ("seed", 0), ("jobs", 1)):
+        value = getattr(args, option)
+        if value is not None and value < low:
+            raise UsageError(f"--{option} must be at least {low}, got {value}")
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from ..data.pathfinder import PathfinderSettings, make_pathfinder
+
+    start, counts = time.monotonic(), []
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=messages(), transient=True) as bar:
+        task = bar.add_task("", total=args.n)
+
+        def advance(count: int) -> None:
+            counts.append(count)
+            bar.advance(task, count)
+
+        record = make_pathfinder(
+            args.out,
+            args.n,
+            PathfinderSettings.of(args.difficulty),
+            seed=args.seed,
+            jobs=args.jobs or _cores(),
+            progress=advance,
+        )
+    made, seconds = sum(counts[1:]), time.monotonic() - start
+    messages().print(f"made {made} images in {seconds:.1f} s; {counts[0]} were there")
+    if args.json:
+        print_json({"folder": str(args.out), **record.to_dict()})
+    else:
+        print(f"{record.images} images in {args.out}, sha256 {record.sha256}")
+
+
+def _show(args: argparse.Namespace) -> None:
+    from ..data.pathfinder import draw_pathfinder, read_record
+    from ..viz.pathfinder import save_drawings
+
+    record = read_record(args.folder)
+    if not 1 <= args.n <= record.images:
+        raise UsageError(f"--n must be in 1-{record.images}, the images in {args.folder}; got {args.n}")
+    drawings = [draw_pathfinder(record.settings, record.seed, index) for index in range(args.n)]
+    save_drawings(drawings, Path(args.out))
+    print(args.out)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
