@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from pyramid_bert.data.lra import LRA_TASKS, LraData, LraTask
 
 from pyramid_bert import PyramidError, Schedule, pyramid_settings
 from pyramid_bert.cli import main
+from pyramid_bert.data.lra import LRA_TASKS, LraData, LraTask
 from pyramid_bert.lra import load_presets, preset_for
 from pyramid_bert.lra import run as lra_run
 from pyramid_bert.lra.models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of

@@ -44,7 +44,7 @@ def check_arena(cell: Cell) -> None:
         )
     if cell.schedule is not None and not cell.schedule.selects_at_input:
         raise PyramidError(
-            f"models of Long Range Arena select at the input, once; {cell.method} drops inside of the encoder, leave it out"
+            f"models of Long Range Arena select at the input, once; leave out {cell.method}, which drops in the encoder"
         )
     if cell.max_length != STUDY_TASKS[cell.task].max_length:
         raise PyramidError(
