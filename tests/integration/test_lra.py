@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidError, Schedule, pyramid_settings
+from pyramid_bert.adapters import base_model
 from pyramid_bert.cli import main
 from pyramid_bert.data.lra import LRA_TASKS, LraData, LraTask
 from pyramid_bert.lra import load_presets, preset_for
@@ -107,6 +108,19 @@ def test_models_of_the_papers_sizes_are_built(name):
     mine = [p for p in model.parameters() if p.dim() == 2]
     assert all(torch.equal(a, b) for a, b in zip(mine, same, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(mine, differs, strict=True))
+
+
+@pytest.mark.parametrize("name", ["performer-cifar10", "bigbird-cifar10"])
+def test_training_chooses_the_tokens_of_evaluation(name):
+    model = make_model(load_presets()[name], Schedule.input_only(0.2), seed=0, reduce="drop")
+    ids = torch.randint(SPECIALS, 258, (2, 1025), generator=torch.Generator().manual_seed(0))
+    base = base_model(model)
+    chosen = []
+    for mode in (True, False):
+        base.train(mode)
+        hidden = base.embeddings(ids, None, None)
+        chosen.append(base.encoder.begin(hidden, None).tokens.hidden)
+    assert torch.equal(*chosen)
 
 
 def test_attention_is_full_where_blocks_run_out():

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import BigBirdConfig, BigBirdForSequenceClassification
 
+from ..adapters import base_model
 from ..adapters.bigbird import least_tokens
 from ..data.lra import LRA_TASKS, LraTask
 from ..errors import PyramidError
@@ -42,9 +43,14 @@ def make_dense(preset: LraPreset, schedule: Schedule | None = None, *, seed: int
     """The backbone of a preset alone; BigBird with the attention that what `schedule` keeps can have."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        model: Any
         if preset.backbone == "performer":
-            return PerformerForSequenceClassification(_performer(preset)).eval()
-        return BigBirdForSequenceClassification(_bigbird(preset, schedule)).eval()
+            model = PerformerForSequenceClassification(_performer(preset))
+        else:
+            model = BigBirdForSequenceClassification(_bigbird(preset, schedule))
+    # Dropout before the choice would let noise choose: in training other tokens than in evaluation.
+    base_model(model).embeddings.dropout.p = 0.0
+    return model.eval()
 
 
 def tokens_of(preset: LraPreset) -> int:

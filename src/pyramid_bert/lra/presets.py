@@ -38,7 +38,7 @@ class LraPreset:
             knows no other.
         feed_forward_size: Inner width of the feed-forward network.
         block_size: Of BigBird's attention; None for the Performer.
-        dropout: In embeddings, layers and head.
+        dropout: In layers and head; none in the embeddings, of which tokens are chosen.
         weight_decay: Decoupled.
         warmup_epochs: Passes over which the learning rate rises.
 

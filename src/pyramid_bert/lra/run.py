@@ -84,8 +84,10 @@ def default_settings(preset: LraPreset, **changes: Any) -> TrainSettings:
         "eval_batch_size": 64,
         "weight_decay": preset.weight_decay,
     }
-    fields = {**own, **changes}
-    return TrainSettings(**{"warmup_ratio": min(0.1, preset.warmup_epochs / fields["epochs"]), **fields})
+    settings = TrainSettings(**{**own, **changes})
+    if "warmup_ratio" in changes:
+        return settings
+    return dataclasses.replace(settings, warmup_ratio=min(0.1, preset.warmup_epochs / settings.epochs))
 
 
 def run_lra(
