@@ -36,6 +36,7 @@ _BENCH_EPILOG = """Rows are random and full. Measure on a quiet machine.
 
 examples:
   pyramid-bert lra bench --task cifar10 --backbone performer --method CS-1 --keep 0.5 --batch-size 32"""
+_WRITTEN = ("config.json", "model*.safetensors*", "lra.json")
 _CHANGES = ("epochs", "batch_size", "learning_rate", "seed")
 
 Action = Callable[[Any, str, str, str], argparse.ArgumentParser]
@@ -112,7 +113,7 @@ def _train(args: argparse.Namespace) -> None:
         value = getattr(args, option)
         if value is not None and value < 2:
             raise UsageError(f"--{option.replace('_', '-')} must be at least 2, got {value}")
-    from ..files import check_writable
+    from ..files import check_replaceable, check_writable
     from ..lra.run import default_settings, describe, read_rows, run_lra
 
     with usage_errors():
@@ -121,6 +122,7 @@ def _train(args: argparse.Namespace) -> None:
         facts = describe(preset, schedule)
     if args.out is not None:
         check_writable(Path(args.out))
+        check_replaceable(Path(args.out), _WRITTEN)
     train, dev = (
         read_rows(args.task, args.data, split, rows) for split, rows in (("train", args.rows), ("dev", args.dev_rows))
     )
@@ -150,10 +152,9 @@ def _record(result: LraResult, args: argparse.Namespace, training: TrainSettings
 def _save(result: LraResult, args: argparse.Namespace, training: TrainSettings) -> None:
     import json
 
-    from ..files import check_replaceable, replacing_folder, write_text
+    from ..files import replacing_folder, write_text
 
     target = Path(args.out)
-    check_replaceable(target, ("config.json", "model*.safetensors*", "lra.json"))
     with replacing_folder(target) as scratch:
         result.model.save_pretrained(scratch)
         write_text(scratch / "lra.json", json.dumps(_record(result, args, training), indent=1) + "\n")

@@ -93,7 +93,9 @@ class LraPreset:
         """
         lengths = (kept,) * self.layers
         readings: tuple[SpaceReading, ...] = ("printed", "attention_input")
-        saved = {r: space_reduction(lengths, n, self.hidden_size, reading=r, placement="input") for r in readings}
+        saved: dict[str, float] = {
+            r: space_reduction(lengths, n, self.hidden_size, reading=r, placement="input") for r in readings
+        }
         return {**saved, "tokens": 1 - kept / n}
 
 
