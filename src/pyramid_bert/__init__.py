@@ -65,12 +65,12 @@ __all__ = [
 
 
 def _is_command_line() -> bool:
-    """Whether this process is `pyramid-bert` or `python -m pyramid_bert`."""
+    """Whether this process is `pyramid-bert` or `python -m pyramid_bert`, or one that these started."""
     program = sys.argv[0] if sys.argv else ""
     if program == "-m":  # stands there while Python looks for the package to run, ours or another that imports ours
         words = sys.orig_argv
         return words[words.index("-m") + 1 :][:1] == [__name__]
-    return Path(program).stem == "pyramid-bert"
+    return Path(program).stem == "pyramid-bert" or Path(program) == Path(__file__).with_name("__main__.py")
 
 
 def __getattr__(name: str) -> Any:

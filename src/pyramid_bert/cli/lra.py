@@ -6,14 +6,13 @@ docs/lra.md describes the models, docs/data.md the three tasks and where their d
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from .lra_models import EXAMPLES, add_model_actions
-from .options import add_json_option, messages, print_json
+from .options import add_json_option, cores, messages, print_json, steps_shown
 
 DIFFICULTIES = ("easy", "intermediate", "hard")
 EPILOG = f"""examples:
@@ -21,8 +20,8 @@ EPILOG = f"""examples:
   pyramid-bert lra show pathfinder32 --out pathfinder.png{EXAMPLES}
 
 `pyramid-bert lra ACTION --help` explains an action."""
-_MAKE_EPILOG = """The same seed gives the same images, whatever the number of processes. Stopped, the same command goes on; with a
-larger --n it adds images to those that are there. For `load_lra` the first 80 % are train, the next 10 % dev.
+_MAKE_EPILOG = """The same seed gives the same images, whatever the number of processes. Stopped, the same command
+goes on; with a larger --n it adds images to those that are there. The first 80 % are train, the next 10 % dev.
 
 examples:
   pyramid-bert lra make-pathfinder --out pathfinder32 --n 20000
@@ -71,29 +70,26 @@ def _make(args: argparse.Namespace) -> None:
         value = getattr(args, option)
         if value is not None and value < low:
             raise UsageError(f"--{option} must be at least {low}, got {value}")
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
     from ..data.pathfinder import PathfinderSettings, make_pathfinder
 
-    start, counts = time.monotonic(), []
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=messages(), transient=True) as bar:
-        task = bar.add_task("", total=args.n)
+    start = time.monotonic()
+    counts: list[int] = []  # first of those that were there
+    with steps_shown("drawing", args.n) as advance:
 
-        def advance(count: int) -> None:
+        def made_some(count: int) -> None:
             counts.append(count)
-            bar.advance(task, count)
+            advance(count)
 
         record = make_pathfinder(
             args.out,
             args.n,
             PathfinderSettings.of(args.difficulty),
             seed=args.seed,
-            jobs=args.jobs or _cores(),
-            progress=advance,
+            jobs=args.jobs or cores(),
+            progress=made_some,
         )
-    made, seconds = sum(counts[1:]), time.monotonic() - start
-    messages().print(f"made {made} images in {seconds:.1f} s; {counts[0]} were there")
+    seconds = time.monotonic() - start
+    messages().print(f"made {sum(counts[1:])} images in {seconds:.1f} s; {counts[0]} were there")
     if args.json:
         print_json({"folder": str(args.out), **record.to_dict()})
     else:
@@ -110,7 +106,3 @@ def _show(args: argparse.Namespace) -> None:
     drawings = [draw_pathfinder(record.settings, record.seed, index) for index in range(args.n)]
     save_drawings(drawings, Path(args.out))
     print(args.out)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -252,15 +253,20 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def steps_shown(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on stderr, and what moves it by one."""
+def steps_shown(title: str, total: int) -> Iterator[Callable[..., None]]:
+    """A progress bar on stderr, and what moves it: by one, or by the number given."""
     from rich.progress import Progress
 
     with Progress(console=messages(), transient=True) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda: bar.advance(task)
+        yield lambda count=1: bar.advance(task, count)
 
 
 def messages() -> Console:
     """Where people are told things: stderr."""
     return Console(stderr=True, highlight=False)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,7 +7,6 @@ command goes on. docs/studies.md describes experiment files.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from rich.console import Console
 
 from ..errors import PyramidError, UsageError
 from ..study.axes import AXES
-from .options import add_json_option, messages, print_json
+from .options import add_json_option, cores, messages, print_json
 
 if TYPE_CHECKING:
     from ..study import Cell, Study
@@ -109,7 +108,7 @@ def _run(args: argparse.Namespace, study: Study) -> None:
     cells = all_cells(study)
     chosen, store = choose(cells, args.only), _store(args, study)
     jobs = args.jobs or 1
-    threads = args.threads or (1 if args.ray else None if jobs == 1 else max(1, _cores() // jobs))
+    threads = args.threads or (1 if args.ray else None if jobs == 1 else max(1, cores() // jobs))
     site = prepare(
         study,
         chosen,
@@ -265,7 +264,3 @@ def _targets(text: str | None) -> list[float] | None:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError as error:
         raise UsageError(f"--at takes numbers with commas between, got {text!r}") from error
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

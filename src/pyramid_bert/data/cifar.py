@@ -27,8 +27,7 @@ _FOLDERS = ("", "cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin
 _PICKLED_FOLDERS = ("cifar-10-batches-py", "cifar10/cifar-10-batches-py")
 _HUB = ("uoft-cs/cifar10", None)
 _REMEDY = (
-    "give a folder with the official binary version (cifar-10-binary.tar.gz, unpacked) "
-    "or a cifar10*.npz of grey images"
+    "give a folder with the official binary version (cifar-10-binary.tar.gz, unpacked) or a cifar10*.npz of grey images"
 )
 
 
@@ -66,7 +65,8 @@ def grey(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """
     weighted = rgb.astype(np.int64) @ np.array([2989, 5870, 1140])
     # TensorFlow scales to 0-1 and back by 255.5, and cuts: times 511 / 510, rounded down.
-    return (weighted * 511 // (510 * 10_000)).astype(np.uint8)
+    luma: NDArray[np.uint8] = (weighted * 511 // (510 * 10_000)).astype(np.uint8)
+    return luma
 
 
 def _from_arrays(path: Path, split: str) -> Images:

@@ -8,9 +8,7 @@ from typing import Any
 from ..errors import DataError, MissingExtraError
 
 
-def fetch_rows(
-    title: str, name: tuple[str, str | None], split: str, instead: str
-) -> Iterable[Mapping[str, Any]]:
+def fetch_rows(title: str, name: tuple[str, str | None], split: str, instead: str) -> Iterable[Mapping[str, Any]]:
     """The rows of one split of a dataset.
 
     Args:

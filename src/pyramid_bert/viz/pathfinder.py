@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, PyramidError
-from ..files import check_writable_file
+from ..files import check_writable_file, write_bytes
 
 if TYPE_CHECKING:
     from ..data.pathfinder import Drawing, Snake
@@ -37,10 +38,12 @@ def save_drawings(drawings: Sequence[Drawing], out: Path) -> None:
         above.set_title(f"{number}: {'joined (1)' if drawing.label else 'not joined (0)'}", fontsize=9)
         above.imshow(drawing.image, cmap="gray", vmin=0, vmax=255)
         _draw_paths(below, drawing)
+    file = io.BytesIO()
     try:
-        figure.savefig(out, dpi=100)
+        figure.savefig(file, format=out.suffix.removeprefix(".") or "png", dpi=100)
     except ValueError as error:  # a suffix that is no format
         raise PyramidError(f"cannot write {out}: {error}; name it .png, .svg or .pdf") from error
+    write_bytes(out, file.getvalue())
 
 
 def _draw_paths(panel: Any, drawing: Drawing) -> None:

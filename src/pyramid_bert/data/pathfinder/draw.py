@@ -274,4 +274,5 @@ def _render(
         spot = canvas[row : row + size, column : column + size]
         np.maximum(spot, stamps.disc, out=spot)
     inside = canvas[stamps.guard : -stamps.guard, stamps.guard : -stamps.guard]
-    return np.rint(inside * (255 / inside.max())).astype(np.uint8)
+    image: NDArray[np.uint8] = np.rint(inside * (255 / inside.max())).astype(np.uint8)
+    return image

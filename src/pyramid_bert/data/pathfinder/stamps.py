@@ -75,7 +75,8 @@ class Stamps:
         along = np.clip(-(rows * direction[0] + columns * direction[1]), 0, length)
         squared = (rows + along * direction[0]) ** 2 + (columns + along * direction[1]) ** 2
         inside = (squared <= radius**2).reshape(width, _SAMPLES, width, _SAMPLES)
-        return inside.mean(axis=(1, 3), dtype=np.float64).astype(np.float32)
+        share: NDArray[np.float32] = inside.mean(axis=(1, 3), dtype=np.float64).astype(np.float32)
+        return share
 
     def _square(self, start: int, size: int) -> int:
         line = ((1 << size) - 1) << start

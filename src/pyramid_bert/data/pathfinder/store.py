@@ -118,7 +118,7 @@ def make_pathfinder(
     advance = progress or (lambda count: None)
     advance(images - sum(len(shard) for shard in missing))
     with _workers(min(jobs, len(missing))) as run:
-        for count in run(_make_shard, [(folder, settings, seed, shard) for shard in missing]):
+        for count in run(_make_shard, [(_path(folder, shard), settings, seed, shard) for shard in missing]):
             advance(count)
     made = _read_shards(folder, record)
     record = Record(settings, seed, images, _hash(made.images, made.labels))
@@ -167,7 +167,8 @@ def _check_same(folder: Path, wanted: Record) -> None:
             raise PyramidError(f"{folder} holds images of {name} {value}, not {new[name]}; choose another folder")
     if there.images > wanted.images:
         raise PyramidError(
-            f"{folder} is for {there.images} images, more than {wanted.images}; ask for as many, or choose another folder"
+            f"{folder} is for {there.images} images, more than {wanted.images}; "
+            "ask for as many, or choose another folder"
         )
 
 
@@ -182,7 +183,7 @@ def _path(folder: Path, shard: range) -> Path:
     return folder / f"images-{shard.start // SHARD_IMAGES:05d}.npz"
 
 
-def _make_shard(folder: Path, settings: PathfinderSettings, seed: int, shard: range) -> int:
+def _make_shard(path: Path, settings: PathfinderSettings, seed: int, shard: range) -> int:
     """Draws and writes a shard; returns how many images it has."""
     drawings = [draw_pathfinder(settings, seed, index) for index in shard]
     file = io.BytesIO()
@@ -191,7 +192,7 @@ def _make_shard(folder: Path, settings: PathfinderSettings, seed: int, shard: ra
         images=np.stack([drawing.image for drawing in drawings]),
         labels=np.array([drawing.label for drawing in drawings], np.uint8),
     )
-    write_bytes(_path(folder, shard), file.getvalue())
+    write_bytes(path, file.getvalue())
     return len(shard)
 
 

@@ -1,0 +1,97 @@
+"""`pyramid-bert lra`: images made, shown and loaded as a user does it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pyramid_bert.cli import main
+from pyramid_bert.data import load_lra
+from pyramid_bert.data.pathfinder import PathfinderSettings, draw_pathfinder
+
+
+def made(folder, *options):
+    return main(["lra", "make-pathfinder", "--out", str(folder), "--difficulty", "easy", "--jobs", "1", *options])
+
+
+def test_make_load_and_show(tmp_path, capsys):
+    assert made(tmp_path / "images", "--n", "20", "--seed", "4", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["images"], record["seed"], record["settings"]["contour_length"]) == (20, 4, 6)
+    first = draw_pathfinder(PathfinderSettings.of("easy"), 4, 0)
+    data = load_lra("pathfinder32", tmp_path / "images", "train")
+    assert np.array_equal(data.ids[0], first.image.ravel())
+
+    assert made(tmp_path / "images", "--n", "20", "--seed", "4") == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"20 images in {tmp_path / 'images'}, sha256 {record['sha256']}\n"
+    assert "made 0 images" in captured.err
+    assert "20 were there" in captured.err
+
+    picture = tmp_path / "new" / "pathfinder.png"
+    assert main(["lra", "show", str(tmp_path / "images"), "--out", str(picture), "--n", "7"]) == 0
+    assert capsys.readouterr().out == f"{picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_processes(tmp_path):
+    """The command itself, in a process of its own, starts others; none of them waits for torch."""
+    code = (
+        "import sys; sys.argv = ['pyramid-bert', *sys.argv[1:]]\n"
+        "from pyramid_bert.cli import main\n"
+        "if __name__ == '__main__':\n"
+        "    code = main()\n"
+        "    assert 'torch' not in sys.modules\n"
+        "    sys.exit(code)\n"
+    )
+    script = tmp_path / "pyramid-bert.py"
+    script.write_text(code)
+    command = [sys.executable, str(script), "lra", "make-pathfinder", "--n", "600", "--difficulty", "easy"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "two"), "--jobs", "2"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert made(tmp_path / "one", "--n", "600") == 0
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == ["images-00000.npz", "images-00001.npz", "pathfinder.json"]
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--n", "0"], 2, "--n must be at least 1, got 0"),
+        (["--n", "10", "--seed", "-1"], 2, "--seed must be at least 0, got -1"),
+        (["--n", "10", "--jobs", "0"], 2, "--jobs must be at least 1, got 0"),
+    ],
+)
+def test_options_that_are_wrong(tmp_path, capsys, options, code, message):
+    assert main(["lra", "make-pathfinder", "--out", str(tmp_path / "out"), *options]) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_that_are_wrong(tmp_path, capsys):
+    assert made(tmp_path, "--n", "5") == 0
+    assert made(tmp_path, "--n", "5", "--seed", "1") == 1
+    assert "holds images of seed 0, not 1" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert made(tmp_path / "file", "--n", "5") == 1
+    assert "it is a file; name a folder" in capsys.readouterr().err
+    show = ["lra", "show", str(tmp_path), "--out"]
+    assert main([*show, str(tmp_path / "a.png"), "--n", "6"]) == 2
+    assert "--n must be in 1-5" in capsys.readouterr().err
+    assert main([*show, str(tmp_path / "a.txt"), "--n", "1"]) == 1
+    assert "name it .png, .svg or .pdf" in capsys.readouterr().err
+    assert main(["lra", "show", str(tmp_path / "none"), "--out", str(tmp_path / "a.png")]) == 1
+    assert "make images with `pyramid-bert lra make-pathfinder" in capsys.readouterr().err
+
+
+def test_matplotlib_may_be_missing(tmp_path, capsys, monkeypatch):
+    assert made(tmp_path, "--n", "5") == 0
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["lra", "show", str(tmp_path), "--out", str(tmp_path / "a.png"), "--n", "1"]) == 1
+    assert "drawing images needs matplotlib: pip install 'pyramid-bert[plot]'" in capsys.readouterr().err
