@@ -123,9 +123,8 @@ def _train(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_writable(Path(args.out))
         check_replaceable(Path(args.out), _WRITTEN)
-    train, dev = (
-        read_rows(args.task, args.data, split, rows) for split, rows in (("train", args.rows), ("dev", args.dev_rows))
-    )
+    train = read_rows(args.task, args.data, "train", args.rows)
+    dev = read_rows(args.task, args.data, "dev", args.dev_rows)
     messages().print(f"{facts['kept']} of {facts['tokens']} tokens, {facts['attention'].replace('_', '-')} attention")
     result = run_lra(preset, train, dev, training, schedule=schedule, settings=settings)
     if args.out is not None:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from ..data import Encoded
 from ..data.lra import LraData, load_lra
+from ..errors import PyramidError
 from ..inference import outputs_of
 from ..metrics import classification_metrics
-from ..schedule import Schedule
+from ..schedule import InputSchedule, Schedule
 from ..training import TrainingData, TrainSettings, finetune
 from .models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
 from .presets import LraPreset
@@ -139,6 +140,11 @@ def describe(preset: LraPreset, schedule: Schedule | None) -> dict[str, Any]:
     n, attention = tokens_of(preset), attention_of(preset, schedule)
     kept = n
     if schedule is not None:
-        block = preset.block_size if attention == "block_sparse" else 1
+        if not isinstance(schedule, InputSchedule):
+            raise PyramidError(
+                f"models of Long Range Arena select at the input, once, got a schedule of kind {schedule.kind!r}; use "
+                "Schedule.input_only(keep_ratio)"
+            )
+        block = (preset.block_size or 1) if attention == "block_sparse" else 1
         kept = dataclasses.replace(schedule, multiple_of=block).lengths(n, preset.layers)[0]
     return {"tokens": n, "kept": kept, "attention": attention, "space": preset.space_saved(kept, n)}

@@ -94,7 +94,9 @@ class PerformerEmbeddings(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.word_embeddings: nn.Module = nn.Embedding(
+            config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
+        )
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -115,6 +117,8 @@ class PerformerEmbeddings(nn.Module):
 
 class PerformerSelfAttention(nn.Module):
     """FAVOR+ over several heads, with the random features of one layer."""
+
+    projection: Tensor | None
 
     def __init__(self, config: Any, layer_number: int) -> None:
         super().__init__()
@@ -217,11 +221,13 @@ class PerformerModel(PerformerPreTrainedModel):
         torch.Size([1, 3, 8])
     """
 
+    steps: Tensor  # of training, so far
+
     def __init__(self, config: PerformerConfig) -> None:
         super().__init__(config)
         self.embeddings = PerformerEmbeddings(config)
         self.encoder = PerformerEncoder(config)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))  # training steps so far
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -260,7 +266,8 @@ class PerformerModel(PerformerPreTrainedModel):
         step = int(self.steps)
         if step and step % every == 0:
             for layer in self.encoder.layer:
-                layer.attention.projection.copy_(layer.attention.draw(step))
+                attention = cast(PerformerSelfAttention, layer.attention)
+                cast(Tensor, attention.projection).copy_(attention.draw(step))
         self.steps += 1
 
 

@@ -42,10 +42,6 @@ def check_arena(cell: Cell) -> None:
             "models of Long Range Arena are trained from nothing; set start = 'pretrained' and selection = 'train', "
             "and leave out methods that learn from the dense model"
         )
-    if cell.schedule is not None and not cell.schedule.selects_at_input:
-        raise PyramidError(
-            f"models of Long Range Arena select at the input, once; leave out {cell.method}, which drops in the encoder"
-        )
     if cell.max_length != STUDY_TASKS[cell.task].max_length:
         raise PyramidError(
             f"{cell.task} has rows of {STUDY_TASKS[cell.task].max_length} tokens; leave out max_length, got "
