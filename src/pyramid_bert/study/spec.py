@@ -290,13 +290,10 @@ class _Reader:
             self.problems.append(f"configurations must be a table with {', '.join(KINDS)}, got {value!r}")
             return {}
         self.keys("configurations: ", value, KINDS)
-        takers: dict[str, dict[str, None]] = {}
-        for task in tasks or ("",):
-            for name in methods:
-                takers.setdefault(kind_of(METHODS[name], task), {})[name] = None
-        for kind, names in takers.items():
-            if not value.get(kind):
-                who = ", ".join(names)
+        kinds = {name: {kind_of(METHODS[name], task) for task in tasks or ("",)} for name in methods}
+        for kind in KINDS:
+            who = ", ".join(name for name in methods if kind in kinds[name])
+            if who and not value.get(kind):
                 self.problems.append(f"configurations.{kind} is missing, and {who} takes its configurations from there")
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in KINDS}
 
