@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyramid_bert.data.glue import TASKS
+from pyramid_bert.lra import LRA_NAMES
 from pyramid_bert.study import Cell, Study, load_study
 from pyramid_bert.study.methods import DENSE, in_order
 from pyramid_bert.study.store import Store
@@ -78,10 +79,12 @@ class Run:
 
 
 def load_runs(experiments: Path, results: Path) -> list[Run]:
-    """The experiments of which at least one cell is done, by name."""
+    """The experiments of which at least one cell is done, by name; Long Range Arena has a page of its own."""
     runs = []
     for path in sorted(experiments.glob("*.toml")):
         study = load_study(path)
+        if not set(study.tasks).isdisjoint(LRA_NAMES):
+            continue
         runs.append(Run(f"{experiments.name}/{path.name}", study, Store(results / study.name)))
     return sorted((run for run in runs if run.records), key=lambda run: run.study.name)
 

@@ -90,7 +90,12 @@ def tokens_seen(lengths: Sequence[int], n: int, placement: Placement = "middle")
 
 
 def attention_space(
-    lengths: Sequence[int], n: int, hidden_size: int, *, reading: SpaceReading = "attention_input"
+    lengths: Sequence[int],
+    n: int,
+    hidden_size: int,
+    *,
+    reading: SpaceReading = "attention_input",
+    placement: Placement = "middle",
 ) -> int:
     """The paper's space measure S of the attention layers: the sum over layers of l² + l·d.
 
@@ -100,18 +105,24 @@ def attention_space(
         hidden_size: d.
         reading: "printed" takes l = l_j, as the formula is printed. "attention_input" takes l = l_{j-1}, what layer
             j's attention really holds, and the only reading that fits the paper's 70 % tables.
+        placement: Where tokens are dropped. At the input, attention holds l_j, and the readings agree.
     """
     if reading == "printed":
         tokens = list(lengths)
     elif reading == "attention_input":
-        tokens = [n, *lengths[:-1]]
+        tokens, _ = tokens_seen(lengths, n, placement)
     else:
         raise UnknownNameError("space reading", reading, ("printed", "attention_input"))
     return sum(length * length + length * hidden_size for length in tokens)
 
 
 def space_reduction(
-    lengths: Sequence[int], n: int, hidden_size: int, *, reading: SpaceReading = "attention_input"
+    lengths: Sequence[int],
+    n: int,
+    hidden_size: int,
+    *,
+    reading: SpaceReading = "attention_input",
+    placement: Placement = "middle",
 ) -> float:
     """The share of attention space saved against the dense model, in [0, 1).
 
@@ -120,8 +131,8 @@ def space_reduction(
         >>> [round(space_reduction(row, 128, 768, reading=r), 3) for r in ("printed", "attention_input")]
         [0.785, 0.716]
     """
-    dense = attention_space([n] * len(lengths), n, hidden_size, reading=reading)
-    return 1 - attention_space(lengths, n, hidden_size, reading=reading) / dense
+    dense = attention_space([n] * len(lengths), n, hidden_size, reading=reading, placement=placement)
+    return 1 - attention_space(lengths, n, hidden_size, reading=reading, placement=placement) / dense
 
 
 def _layer_macs(queries: int, keys: int, feed_forward: int, hidden: int, inner: int) -> int:

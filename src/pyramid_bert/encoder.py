@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -61,12 +61,26 @@ class Backbone(Protocol):
         """Called with the input and output of each layer; returns what goes on to the next."""
 
 
+class Beginning(NamedTuple):
+    """A pass before its first layer: the tokens that reach it, true lengths, tokens to keep by layer, and the seed."""
+
+    tokens: Tokens
+    full: list[int]
+    plan: list[tuple[int, ...]]
+    seed: int
+
+
 class PyramidEncoder(nn.Module):
     """A stack of encoder layers that gets narrower on the way up.
 
     Takes over the `layer` list of the encoder it stands in for, and adds no parameter. All arguments are validated by
     `PyramidConfig`, which is what users make.
     """
+
+    # What the adapter leaves here. In tuples, so that torch does not register modules a second time.
+    config: Any
+    replaced: tuple[nn.Module]
+    owner: tuple[Any]
 
     def __init__(
         self,
@@ -158,15 +172,7 @@ class PyramidEncoder(nn.Module):
             mask: (B, N) bool, True for real tokens; None when all are.
             all_tokens: Compute every token of the last layer, whatever `cls_only` says.
         """
-        if self._trace is not None:
-            self._trace.start(mask, hidden)
-        tokens = self._start(hidden, mask)
-        if self._radii is not None:
-            self._radii.start(tokens.counts)
-        full, plan = tokens.counts, self._plan(tokens.counts)
-        seed = self._seed()
-        if self.placement == "input" and list(plan[0]) != tokens.counts:
-            self.shrink(tokens, 0, plan[0], None, seed)
+        tokens, full, plan, seed = self.begin(hidden, mask)
         last = len(self.layer)
         for number, (layer, keep) in enumerate(zip(self.layer, plan, strict=True), start=1):
             before = tokens.hidden
@@ -189,6 +195,18 @@ class PyramidEncoder(nn.Module):
                 self.shrink(tokens, number, keep, received, seed + number, options)
             tokens.hidden = self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
+
+    def begin(self, hidden: Tensor, mask: Tensor | None) -> Beginning:
+        """What comes before the first layer: padding cut off, lengths planned, and the selection at the input."""
+        if self._trace is not None:
+            self._trace.start(mask, hidden)
+        tokens = self._start(hidden, mask)
+        if self._radii is not None:
+            self._radii.start(tokens.counts)
+        full, plan, seed = tokens.counts, self._plan(tokens.counts), self._seed()
+        if self.placement == "input" and list(plan[0]) != full:
+            self.shrink(tokens, 0, plan[0], None, seed)
+        return Beginning(tokens, full, plan, seed)
 
     def _start(self, hidden: Tensor, mask: Tensor | None) -> Tokens:
         """Real tokens pushed to the left and padding cut off. Reads the true lengths from the device, once a pass."""

@@ -1,13 +1,15 @@
 """The pyramid as a citizen of transformers: surgery in place, saving, loading through the Auto classes, pipelines.
 
-A saved pyramid has the model type "pyramid-bert", so the Auto classes refuse it unless this library is imported. A
-plain `BertForSequenceClassification.from_pretrained` would look only at the weights, which are BERT's; so the saved
-`hidden_act` names this library instead of the activation, and building a dense model from it fails by that name.
+A saved pyramid has a model type of its own ("pyramid-bert"), so the Auto classes refuse it unless this library is
+imported. A plain `BertForSequenceClassification.from_pretrained` would look only at the weights, which are BERT's; so
+the saved `hidden_act` names this library instead of the activation, and building a dense model from it fails by that
+name.
 """
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from transformers import (
@@ -19,38 +21,60 @@ from transformers import (
     BertForSequenceClassification,
     BertModel,
     BertTokenizer,
+    BigBirdConfig,
+    BigBirdForSequenceClassification,
 )
 
 from .adapters import adapter_for, base_model, fit_encoder, pyramid_encoder, remove_encoder
 from .config import PyramidConfig
 from .errors import CheckpointError, PyramidError
+from .models import PerformerConfig, PerformerForSequenceClassification, PerformerModel
 from .schedule import Schedule
 from .version import __version__
 
-MODEL_TYPE = "pyramid-bert"
 _GUARD = " [a pyramid-bert model: install pyramid-bert and `import pyramid_bert` before loading it]"
 
 AnyModel = TypeVar("AnyModel", bound=Any)
 
 
-class PyramidBertConfig(BertConfig):
-    """BERT's config with a `pyramid` entry, which holds a `PyramidConfig` as a dict."""
+class _Guarded:
+    """A config that is written so that no dense model can be built from it. Stands before transformers' own class."""
 
-    model_type = MODEL_TYPE
-    pyramid: dict[str, Any] | None = None
+    architectures: list[str] | None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs)  # type: ignore[misc]  # of the config behind it
         if self.architectures:
             self.architectures = [name.removeprefix("Pyramid") for name in self.architectures]
 
     def to_dict(self) -> dict[str, Any]:
         """As transformers writes it, guarded against being run as a dense model."""
-        data = super().to_dict()
+        data: dict[str, Any] = super().to_dict()  # type: ignore[misc]
         data["hidden_act"] = _plain_act(self) + _GUARD
         if self.architectures:
             data["architectures"] = ["Pyramid" + name.removeprefix("Pyramid") for name in self.architectures]
         return data
+
+
+class PyramidBertConfig(_Guarded, BertConfig):
+    """BERT's config with a `pyramid` entry, which holds a `PyramidConfig` as a dict."""
+
+    model_type = "pyramid-bert"
+    pyramid: dict[str, Any] | None = None
+
+
+class PyramidPerformerConfig(_Guarded, PerformerConfig):
+    """The Performer's config with a `pyramid` entry."""
+
+    model_type = "pyramid-performer"
+    pyramid: dict[str, Any] | None = None
+
+
+class PyramidBigBirdConfig(_Guarded, BigBirdConfig):
+    """BigBird's config with a `pyramid` entry."""
+
+    model_type = "pyramid-big-bird"
+    pyramid: dict[str, Any] | None = None
 
 
 def _plain_act(config: Any) -> str:
@@ -81,10 +105,72 @@ class PyramidBertForSequenceClassification(BertForSequenceClassification):
         fit_encoder(self, saved_settings(config))
 
 
-_DENSE_CLASSES: dict[type, type] = {
-    PyramidBertModel: BertModel,
-    PyramidBertForSequenceClassification: BertForSequenceClassification,
-}
+class PyramidPerformerModel(PerformerModel):
+    """`PerformerModel` with a pyramid encoder."""
+
+    config_class = PyramidPerformerConfig
+
+    def __init__(self, config: PyramidPerformerConfig) -> None:
+        config.hidden_act = _plain_act(config)
+        super().__init__(config)
+        fit_encoder(self, saved_settings(config))
+
+
+class PyramidPerformerForSequenceClassification(PerformerForSequenceClassification):
+    """`PerformerForSequenceClassification` with a pyramid encoder."""
+
+    config_class = PyramidPerformerConfig
+
+    def __init__(self, config: PyramidPerformerConfig) -> None:
+        config.hidden_act = _plain_act(config)
+        super().__init__(config)
+        fit_encoder(self, saved_settings(config))
+
+
+class PyramidBigBirdForSequenceClassification(BigBirdForSequenceClassification):
+    """`BigBirdForSequenceClassification` with a selection at its input."""
+
+    config_class = PyramidBigBirdConfig
+
+    def __init__(self, config: PyramidBigBirdConfig) -> None:
+        config.hidden_act = _plain_act(config)
+        super().__init__(config)
+        fit_encoder(self, saved_settings(config))
+
+
+@dataclass(frozen=True)
+class _Family:
+    """The classes of a model family: configs, dense and as a pyramid, and the models, pyramid -> dense."""
+
+    dense: type
+    pyramid: Any
+    models: dict[type, type]
+
+
+_FAMILIES = (
+    _Family(
+        BertConfig,
+        PyramidBertConfig,
+        {PyramidBertModel: BertModel, PyramidBertForSequenceClassification: BertForSequenceClassification},
+    ),
+    _Family(
+        PerformerConfig,
+        PyramidPerformerConfig,
+        {
+            PyramidPerformerModel: PerformerModel,
+            PyramidPerformerForSequenceClassification: PerformerForSequenceClassification,
+        },
+    ),
+    _Family(
+        BigBirdConfig,
+        PyramidBigBirdConfig,
+        {PyramidBigBirdForSequenceClassification: BigBirdForSequenceClassification},
+    ),
+)
+
+
+def _family(model: Any) -> _Family:
+    return next(family for family in _FAMILIES if isinstance(model.config, family.dense))
 
 
 def pyramidize(
@@ -98,7 +184,8 @@ def pyramidize(
     """Turns a transformers model into a pyramid, in place, and returns it. Adds no parameter; `restore` undoes it.
 
     Args:
-        model: A BERT model or sequence classifier. One that is a pyramid already gets the new settings.
+        model: A BERT, Performer or BigBird model or sequence classifier. One that is a pyramid already gets the new
+            settings. BigBird takes `Schedule.input_only` alone.
         schedule: How many tokens each layer keeps.
         selector: Which tokens stay.
         config: Everything at once, instead of the other arguments.
@@ -118,7 +205,7 @@ def pyramidize(
         config = PyramidConfig(schedule=schedule, selector=selector, **settings)
     elif schedule is not None or settings or selector != "coreset":
         raise PyramidError("give pyramidize either a config or single settings, not both")
-    adapter_for(model)
+    config = adapter_for(model).settings(config, model.config)
     old = pyramid_settings(model)
     if old is not None:
         remove_encoder(model)
@@ -130,7 +217,7 @@ def pyramidize(
         raise
     if old is None:
         _own_config(model)
-    model.config.__class__ = PyramidBertConfig
+    model.config.__class__ = _family(model).pyramid
     model.config.pyramid = {**config.to_dict(), "library_version": __version__}
     return model
 
@@ -143,9 +230,10 @@ def restore(model: AnyModel) -> AnyModel:
     if not is_pyramid(model):
         return model
     remove_encoder(model)
-    model.config.__class__ = BertConfig
+    family = _family(model)
+    model.config.__class__ = family.dense
     del model.config.pyramid
-    model.__class__ = _DENSE_CLASSES.get(type(model), type(model))
+    model.__class__ = family.models.get(type(model), type(model))
     return model
 
 
@@ -179,9 +267,11 @@ def saved_settings(config: Any) -> PyramidConfig:
 
 
 def _register_with_transformers() -> None:
-    AutoConfig.register(MODEL_TYPE, PyramidBertConfig, exist_ok=True)
-    AutoModel.register(PyramidBertConfig, PyramidBertModel, exist_ok=True)
-    AutoModelForSequenceClassification.register(PyramidBertConfig, PyramidBertForSequenceClassification, exist_ok=True)
+    for family in _FAMILIES:
+        AutoConfig.register(family.pyramid.model_type, family.pyramid, exist_ok=True)
+        for made in family.models:
+            kind = AutoModelForSequenceClassification if made.__name__.endswith("Classification") else AutoModel
+            kind.register(family.pyramid, made, exist_ok=True)
     AutoTokenizer.register(PyramidBertConfig, BertTokenizer, exist_ok=True)
 
 

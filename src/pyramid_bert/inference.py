@@ -44,6 +44,7 @@ def outputs_of(
     covers: bool = False,
     title: str | None = None,
     share: bool = False,
+    pad_to: int | None = None,
 ) -> Outputs:
     """The outputs of `model`, which should be in evaluation mode, for all of the texts.
 
@@ -57,6 +58,7 @@ def outputs_of(
         title: What the progress bar on stderr says; None shows none.
         share: Where several processes train together, each runs a part of the batches, and all get all outputs. Every
             process has to make the call.
+        pad_to: The width of all batches; that of their longest row if None.
     """
     logits = torch.zeros(len(items), model.config.num_labels)
     vectors = torch.zeros(len(items), model.config.hidden_size) if cls else None
@@ -65,7 +67,7 @@ def outputs_of(
     found: list[Covers] = []
     with cls_vectors(model) as seen, _measured(model, covers) as radii:
         for rows in _shown(batches, title):
-            batch = collate([items[i] for i in rows], pad_id)
+            batch = collate([items[i] for i in rows], pad_id, pad_to)
             with torch.inference_mode():
                 given = model(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
             logits[rows] = given.float().cpu()

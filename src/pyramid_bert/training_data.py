@@ -16,10 +16,13 @@ from .inference import Outputs
 class TrainingData(Dataset[int]):
     """Encoded texts with their targets, and what a teacher says to them. A row is a number until it is batched."""
 
-    def __init__(self, items: Sequence[Encoded], targets: Sequence[float | int], pad_id: int) -> None:
+    def __init__(
+        self, items: Sequence[Encoded], targets: Sequence[float | int], pad_id: int, *, pad_to: int | None = None
+    ) -> None:
         self.items = items
         self.targets = torch.tensor(targets)
         self.pad_id = pad_id
+        self.pad_to = pad_to  # the width of all batches; that of their longest row if None
         self.taught: Outputs | None = None
 
     def __len__(self) -> int:
@@ -30,7 +33,7 @@ class TrainingData(Dataset[int]):
 
     def batch(self, rows: list[int]) -> dict[str, Tensor]:
         """The rows as the model and the loss take them."""
-        batch = {**collate([self.items[i] for i in rows], self.pad_id), "labels": self.targets[rows]}
+        batch = {**collate([self.items[i] for i in rows], self.pad_id, self.pad_to), "labels": self.targets[rows]}
         if self.taught is not None:
             batch["teacher_logits"] = self.taught.logits[rows]
             if self.taught.cls is not None:

@@ -26,6 +26,7 @@ LAYERS = [
     {"certificate"},
     {"fallback"},
     {"classifier", "tracing"},
+    {"lra"},
     {"study", "bench", "viz", "theory"},
     {"search"},
     {"demo"},
@@ -48,12 +49,13 @@ SPLIT_OFF = {
     "tracing": "classifier",
 }
 
-KNOW_TRANSFORMERS = {"adapters", "hub", "data", "training", "loading", "classifier", "bench"}
+KNOW_TRANSFORMERS = {"models", "adapters", "hub", "data", "training", "loading", "classifier", "bench", "lra"}
 NO_TORCH = {"errors", "version", "paper_table", "schedule", "cost", "explanation"}
 
 
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
 NO_TORCH_FILES = {f"study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}
+NO_TORCH_FILES |= {"lra/__init__.py", "lra/presets.py"}
 
 
 def room(path):

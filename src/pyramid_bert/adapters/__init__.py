@@ -9,9 +9,11 @@ from typing import Any
 from torch import nn
 
 from ..config import PyramidConfig
-from ..encoder import PyramidEncoder
+from ..encoder import Backbone, PyramidEncoder
 from ..errors import UnsupportedModelError
 from .bert import BertBackbone, BertPyramidEncoder, check_bert
+from .bigbird import BigBirdPyramidEncoder, check_bigbird, for_bigbird
+from .performer import PerformerBackbone, PerformerPyramidEncoder, check_performer, for_performer
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,20 @@ class Adapter:
         heads: Classes that read CLS alone, by name; the base model itself is always allowed.
         check: Raises when the encoder found is not the expected one.
         make: The pyramid encoder class.
-        backbone: The object that runs its layers.
+        backbone: The object that runs the halves of its layers; None where layers run whole.
+        settings: The pyramid's settings for a model's config: raises for those that the family cannot run, and fits
+            the others to it.
+        bare: Whether the base model may be a pyramid without a head.
     """
 
     model_types: tuple[str, ...]
     base: str
     heads: tuple[str, ...]
     check: Callable[[nn.Module], None]
-    make: type[BertPyramidEncoder]
-    backbone: BertBackbone
+    make: Callable[..., PyramidEncoder]
+    backbone: Backbone | None
+    settings: Callable[[PyramidConfig, Any], PyramidConfig] = lambda config, model: config
+    bare: bool = True
 
 
 ADAPTERS: tuple[Adapter, ...] = (
@@ -43,6 +50,25 @@ ADAPTERS: tuple[Adapter, ...] = (
         check=check_bert,
         make=BertPyramidEncoder,
         backbone=BertBackbone(),
+    ),
+    Adapter(
+        model_types=("performer", "pyramid-performer"),
+        base="performer",
+        heads=("PerformerForSequenceClassification", "PyramidPerformerForSequenceClassification"),
+        check=check_performer,
+        make=PerformerPyramidEncoder,
+        backbone=PerformerBackbone(),
+        settings=for_performer,
+    ),
+    Adapter(
+        model_types=("big_bird", "pyramid-big-bird"),
+        base="bert",
+        heads=("BigBirdForSequenceClassification", "PyramidBigBirdForSequenceClassification"),
+        check=check_bigbird,
+        make=BigBirdPyramidEncoder,
+        backbone=None,
+        settings=for_bigbird,
+        bare=False,  # transformers cuts its own padding off the end of what the encoder returns
     ),
 )
 
@@ -66,10 +92,11 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     """Replaces the encoder of `model` by a pyramid. Everything is checked before anything is changed."""
     adapter = adapter_for(model)
     base = base_model(model)
-    if base is not model and type(model).__name__ not in adapter.heads:
+    if type(model).__name__ not in adapter.heads and not (base is model and adapter.bare):
+        verb, bare = "gives" if base is model else "reads", " and the bare encoder model" if adapter.bare else ""
         raise UnsupportedModelError(
-            f"{type(model).__name__} reads more than the CLS vector, so no token can be dropped; "
-            f"supported: {', '.join(adapter.heads)} and the bare encoder model"
+            f"{type(model).__name__} {verb} more than the CLS vector, so no token can be dropped; "
+            f"supported: {', '.join(adapter.heads)}{bare}"
         )
     encoder = base.encoder
     adapter.check(encoder)
@@ -90,6 +117,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     )
     pyramid.config = encoder.config
     pyramid.replaced = (encoder,)
+    pyramid.owner = (base,)
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     base.encoder = pyramid
 
@@ -97,7 +125,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
 def remove_encoder(model: nn.Module) -> None:
     """Puts the encoder back that `fit_encoder` replaced."""
     base = base_model(model)
-    assert isinstance(base.encoder, BertPyramidEncoder)
+    assert isinstance(base.encoder, PyramidEncoder)
     (encoder,) = base.encoder.replaced
     encoder.training = base.encoder.training
     base.encoder = encoder

@@ -39,23 +39,20 @@ class BertBackbone:
         want_received: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """See `encoder.Backbone.attend`."""
-        return _checkpointed(layer, _attend, layer, hidden, bias, queries, voters, want_received)
+        return checkpointed(layer, _attend, layer, hidden, bias, queries, voters, want_received)
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
         """See `encoder.Backbone.feed_forward`."""
-        return _checkpointed(layer, layer.feed_forward_chunk, hidden)
+        return checkpointed(layer, layer.feed_forward_chunk, hidden)
 
     def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
         """Fires the layer's forward hooks, by which transformers collects `output_hidden_states`."""
-        changed: Tensor = _fire_hooks(layer, before, after)
+        changed: Tensor = fire_hooks(layer, before, after)
         return changed
 
 
 class BertPyramidEncoder(PyramidEncoder):
     """Stands in for `BertEncoder` and answers the calls that `BertModel` makes."""
-
-    config: Any
-    replaced: tuple[nn.Module]  # in a tuple, so that torch does not register it as a second owner of the layers
 
     def forward(
         self,
@@ -147,7 +144,7 @@ def _attend(
     dropout = attention.dropout.p if attention.training else 0.0
     context, weights = run(attention, query, key, value, bias, dropout=dropout, scaling=attention.scaling)
     context = context.flatten(2)  # (B, Q, D)
-    context, weights = _fire_hooks(attention, hidden, (context, weights))
+    context, weights = fire_hooks(attention, hidden, (context, weights))
     received = None
     if want_received:
         voting = query if voters is None else query[:, :, : voters.shape[1]]
@@ -155,7 +152,7 @@ def _attend(
     return layer.attention.output(context, asking), received
 
 
-def _checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
+def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
     """`run(*args)`, under gradient checkpointing if the model was asked for it.
 
     Each half of a layer is a segment of its own: the selection between them runs once, outside of any recomputation,
@@ -166,7 +163,7 @@ def _checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
     return run(*args)
 
 
-def _fire_hooks(module: nn.Module, given: Tensor, output: Any) -> Any:
+def fire_hooks(module: nn.Module, given: Tensor, output: Any) -> Any:
     """`output`, as the forward hooks of a module leave it whose parts were run one by one."""
     for key, hook in module._forward_hooks.items():
         with_kwargs = key in module._forward_hooks_with_kwargs

@@ -25,7 +25,7 @@ COMMANDS = {
     "bench": "measure speed over three honest baselines",
     "theory": "measure both sides of the paper's bound on what a pyramid loses",
     "study": "run a grid of methods, tasks and seeds, and make the paper's tables of it",
-    "lra": "make the Pathfinder images of Long Range Arena, and look at them",
+    "lra": "run Long Range Arena: Performer and BigBird behind a selection; make its Pathfinder images",
     "schedule": "show what a schedule keeps and what it costs",
 }
 

@@ -1,6 +1,6 @@
-"""Long Range Arena: make the images of its Pathfinder task, and look at them.
+"""Long Range Arena: make the images of its Pathfinder task, train models of the paper's sizes behind a selection.
 
-docs/data.md describes the three tasks and where their data comes from.
+docs/lra.md describes the models, docs/data.md the three tasks and where their data comes from.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from .lra_models import EXAMPLES, add_model_actions
 from .options import add_json_option, cores, messages, print_json, steps_shown
 
 DIFFICULTIES = ("easy", "intermediate", "hard")
-EPILOG = """examples:
+EPILOG = f"""examples:
   pyramid-bert lra make-pathfinder --out pathfinder32 --n 20000
-  pyramid-bert lra show pathfinder32 --out pathfinder.png
+  pyramid-bert lra show pathfinder32 --out pathfinder.png{EXAMPLES}
 
 `pyramid-bert lra ACTION --help` explains an action."""
 _MAKE_EPILOG = """The same seed gives the same images, whatever the number of processes. Stopped, the same command
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--out", required=True, metavar="FILE", help="picture to write, for example pathfinder.png")
     show.add_argument("--n", type=int, default=12, metavar="N", help="images to show, from the first (default: 12)")
     show.set_defaults(act=_show)
+    add_model_actions(actions, _action)
 
 
 def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:

@@ -224,13 +224,13 @@ def _table(args: argparse.Namespace, study: Study) -> None:
     if args.markdown and args.json:
         raise UsageError("give --markdown or --json, not both")
     targets = _targets(args.at)
-    from ..data.glue import TASKS
+    from ..study.arena import STUDY_TASKS
     from ..study.preflight import all_cells
     from ..study.render import markdown, rich_table
     from ..study.table import collect, tabulate
 
     results = collect(all_cells(study), _store(args, study), args.axis, study.measure)
-    table = tabulate(results, args.axis, {task: TASKS[task].title for task in study.tasks}, targets)
+    table = tabulate(results, args.axis, {task: STUDY_TASKS[task].title for task in study.tasks}, targets)
     if args.json:
         print_json({"study": study.name, **table.to_dict()})
     elif args.markdown:
@@ -240,15 +240,15 @@ def _table(args: argparse.Namespace, study: Study) -> None:
 
 
 def _plot(args: argparse.Namespace, study: Study) -> None:
-    from ..data.glue import TASKS
+    from ..study.arena import STUDY_TASKS
     from ..study.plot import draw
     from ..study.preflight import all_cells
     from ..study.table import collect
 
     results = collect(all_cells(study), _store(args, study), args.axis, study.measure)
     out = Path(args.out or f"{study.name}.png")
-    titles = {task: TASKS[task].title for task in study.tasks}
-    metrics = {task: TASKS[task].metric for task in study.tasks}
+    titles = {task: STUDY_TASKS[task].title for task in study.tasks}
+    metrics = {task: STUDY_TASKS[task].metric for task in study.tasks}
     for path in draw(results, args.axis, titles, metrics, out, study.name):
         print(path)
 

@@ -99,14 +99,26 @@ class Schedule:
         )
 
     @staticmethod
-    def input_only(keep_ratio: float, *, rounding: Rounding = "ceil", min_tokens: int = 1) -> Schedule:
+    def input_only(
+        keep_ratio: float, *, rounding: Rounding = "ceil", min_tokens: int = 1, multiple_of: int = 1
+    ) -> Schedule:
         """One selection before the first layer, as in the paper's Long Range Arena runs.
+
+        Args:
+            keep_ratio: Share of the tokens that the layers see.
+            rounding: As in `exponential`.
+            min_tokens: As in `exponential`.
+            multiple_of: Round up to a multiple of this, or to all tokens. BigBird sets it to its blocks by itself.
 
         Example:
             >>> Schedule.input_only(0.3).lengths(1000, layers=2)
             (300, 300)
+            >>> Schedule.input_only(0.3, multiple_of=8).lengths(1000, layers=2)
+            (304, 304)
         """
-        return _make("input_only", keep_ratio=keep_ratio, rounding=rounding, min_tokens=min_tokens)
+        return _make(
+            "input_only", keep_ratio=keep_ratio, rounding=rounding, min_tokens=min_tokens, multiple_of=multiple_of
+        )
 
     @staticmethod
     def custom(lengths: Sequence[int], *, n: int | None = None, min_tokens: int = 1) -> Schedule:

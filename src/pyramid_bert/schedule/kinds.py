@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..checks import check_int, check_layer, check_ratio
 from ..errors import PyramidError
@@ -73,13 +73,23 @@ class InputSchedule(Schedule):
     kind: ClassVar[str] = "input_only"
     selects_at_input: ClassVar[bool] = True
     keep_ratio: float
+    multiple_of: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ratio(self.keep_ratio)
+        check_int("multiple_of", self.multiple_of, 1, "lengths are rounded up to a multiple of it, as blocks need")
 
     def _shares(self, layers: int) -> list[float]:
         return [self.keep_ratio] * layers
+
+    def _raw_lengths(self, n: int, layers: int) -> list[int]:
+        return [-(-raw // self.multiple_of) * self.multiple_of for raw in super()._raw_lengths(n, layers)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """See `Schedule.to_dict`. A multiple of 1 is left out: what is written stays as it was before there was one."""
+        data = super().to_dict()
+        return data if self.multiple_of > 1 else {key: value for key, value in data.items() if key != "multiple_of"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,11 @@ from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..cost import Cost, space_reduction
 from ..data import Table
-from ..data.glue import TASKS, load_task, sample_rows, table_hash
+from ..data.glue import TASKS, Task, load_task, sample_rows, table_hash
 from ..errors import PyramidError
 from ..files import replacing_folder
 from ..loading import load_model
+from ..lra import LRA_NAMES
 from ..training import TrainSettings, quiet_transformers
 from .grid import Cell
 from .store import Store
@@ -45,7 +46,7 @@ class Site:
 
     Attributes:
         file: The experiment file, as the command line names it.
-        model: Where the pretrained model is: a folder, or a name on the hub.
+        model: Where the pretrained model is: a folder, or a name on the hub; "" where none is needed.
         data: The folder of the tasks; None for the hub.
         work: Where the dense classifiers of all studies are kept.
         threads: Threads for torch; None leaves it alone.
@@ -72,8 +73,8 @@ class Site:
         return Path(self.work) / "dense" / made_of / (cell.dense or cell.key)
 
     def has_dense(self, cell: Cell) -> bool:
-        """Whether that classifier is there."""
-        return (self.dense_folder(cell) / "classifier.json").is_file()
+        """Whether that classifier is there, or never will be: those of Long Range Arena are not kept."""
+        return cell.task in LRA_NAMES or (self.dense_folder(cell) / "classifier.json").is_file()
 
 
 def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, Any]:
@@ -84,6 +85,10 @@ def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, An
     """
     if site.threads:
         torch.set_num_threads(site.threads)
+    if cell.task in LRA_NAMES:
+        from .arena import run_arena_cell  # which takes parts from here
+
+        return run_arena_cell(cell, site)
     if not cell.is_dense:
         return _run(cell, site)[0]
     folder = site.dense_folder(cell)
@@ -113,7 +118,7 @@ def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], PyramidClassifier]:
         "name": cell.name,
         "status": "done",
         "cell": cell.to_dict(),
-        **_score(cell, metrics),
+        **score(TASKS[cell.task], metrics),
         **counted(cell, classifier.model.config, lengths),
         "seconds": {
             "train": trained - loaded if settings is not None else 0.0,
@@ -223,7 +228,7 @@ def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
 
 def provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
     """Where and by what a record was made, and the command that makes it again."""
-    places = ("" if site.model == cell.model else " --model DIR") + ("" if site.data is None else " --data DIR")
+    places = ("" if site.model in (cell.model, "") else " --model DIR") + ("" if site.data is None else " --data DIR")
     return {
         "machine": {**describe_machine(), "python": platform.python_version()},
         "commit": site.commit,
@@ -260,11 +265,11 @@ def _classifier(cell: Cell, site: Site) -> PyramidClassifier:
     return PyramidClassifier.from_pretrained(path, pyramid.schedule, max_length=cell.max_length, **settings)
 
 
-def _score(cell: Cell, metrics: dict[str, float]) -> dict[str, Any]:
+def score(task: Task, metrics: dict[str, float]) -> dict[str, Any]:
     """The metrics, and the one that the task is judged by. A correlation with a constant is undefined: it counts 0."""
-    headline = TASKS[cell.task].metric
+    headline = task.metric
     finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-    return {"metric": headline, "value": finite[headline] or 0.0, "metrics": finite, "title": TASKS[cell.task].title}
+    return {"metric": headline, "value": finite[headline] or 0.0, "metrics": finite, "title": task.title}
 
 
 @contextmanager

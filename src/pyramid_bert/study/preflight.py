@@ -7,28 +7,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data.glue import TASKS, table_hash
+from ..data.glue import table_hash
 from ..errors import ExperimentError, PyramidError
 from ..files import check_writable, write_text
 from ..labels import Labels
+from ..lra import LRA_NAMES
+from .arena import STUDY_TASKS, arena_rows, check_arena
 from .cell import Site, code_commit, fingerprint, pyramid_config, tables, train_settings
 from .grid import Cell
 from .spec import Study
 from .store import Store
 
+SPLITS = ("train", "dev")
 SHARED = "study"  # the record of what all results of a folder share
 
 
 def all_cells(study: Study) -> list[Cell]:
     """The cells of a study; raises for settings that are out of range or do not fit together."""
-    cells = study.cells(TASKS)
+    cells = study.cells(STUDY_TASKS)
     problems: dict[str, None] = {}
     for cell in cells:
         try:
             pyramid_config(cell)
             train_settings(cell)
+            if cell.task in LRA_NAMES:
+                check_arena(cell)
         except PyramidError as error:
             problems[f"{cell.method} {cell.configuration}".strip() + f": {error}"] = None
+    if study.measure is not None and any(cell.task in LRA_NAMES for cell in cells):
+        problems["measure: `pyramid-bert lra bench` measures models of Long Range Arena; leave it out"] = None
     if problems:
         raise ExperimentError("\n  ".join([f"{study.name} cannot be run:", *problems]))
     return cells
@@ -57,13 +64,16 @@ def prepare(
         work: Where the dense classifiers of all studies are kept.
         threads: Threads for torch.
     """
-    where = model or study.model
+    pretrained = [cell for cell in cells if cell.task not in LRA_NAMES]
+    where = (model or study.model) if pretrained else ""
     if where is None:
         raise ExperimentError(f"{study.name} names no model; give one with --model DIR")
     check_writable(store.folder)
     check_writable(Path(work))
-    weights, config = fingerprint(where)
-    _check_fit(cells, where, config)
+    weights = ""
+    if pretrained:
+        weights, config = fingerprint(where)
+        _check_fit(pretrained, where, config)
     rows = _data_hashes(cells, data)
     _check_same(store, study, {"weights": weights, "data": rows})
     return Site(
@@ -99,6 +109,9 @@ def _data_hashes(cells: Sequence[Cell], data: str | None) -> dict[str, dict[str,
     """The hashes of the rows of each task. Everything is read, so what is wrong with it comes to light now."""
     hashes = {}
     for cell in {cell.task: cell for cell in cells}.values():
+        if cell.task in LRA_NAMES:
+            hashes[cell.task] = {split: rows.digest for split, rows in zip(SPLITS, arena_rows(cell, data), strict=True)}
+            continue
         train, dev = tables(cell, data)
         Labels.of(train.labels, len(train.texts)).targets(dev.labels)
         hashes[cell.task] = {"train": table_hash(train), "dev": table_hash(dev)}

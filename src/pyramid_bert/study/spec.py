@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExperimentError, PyramidError, UnknownNameError
+from ..lra.presets import LRA_NAMES
 from ..schedule import Schedule
 from .grid import Cell
 from .methods import CS_OPT, DENSE, METHODS, Method, variant
@@ -28,6 +29,7 @@ SCHEDULE_KEYS = {
     "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n", "random"),
     "pool": ("window", "at_layers"),
     "truncate": ("keep_ratio", "min_tokens", "rounding"),
+    "input": ("keep_ratio", "min_tokens", "rounding"),
 }
 KINDS = tuple(SCHEDULE_KEYS)
 # What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs.
@@ -85,7 +87,7 @@ class Study:
         """All cells, in an order in which a part is of use: one seed after another, cheap tasks and cells first.
 
         Args:
-            tasks: The known tasks, `data.glue.TASKS`.
+            tasks: The known tasks, `arena.STUDY_TASKS`.
         """
         if unknown := [name for name in self.tasks if name not in tasks]:
             raise ExperimentError("\n".join(str(UnknownNameError("task", name, tasks)) for name in unknown))
@@ -105,7 +107,7 @@ class Study:
         training = {**own, **self.pyramid, **sample.pyramid}
         block = [dense]
         for method in self.methods.values():
-            for schedule in self.configurations[method.kind]:
+            for schedule in self.configurations[kind_of(method, name)]:
                 block.append(self._cell(name, task, seed, method, schedule, training, dense))
         return block
 
@@ -192,12 +194,13 @@ class _Reader:
         if not isinstance(model, str | None):
             self.problems.append(f"model must be a folder or a name on the hub, got {model!r}")
         methods = self.methods(data.get("methods"), self.variants(data.get("variants", {})))
+        tasks = self.tasks(data.get("tasks"))
         return Study(
             name=str(name),
             model=model,
-            tasks=self.tasks(data.get("tasks")),
+            tasks=tasks,
             methods=methods,
-            configurations=self.configurations(data.get("configurations", {}), methods),
+            configurations=self.configurations(data.get("configurations", {}), methods, tuple(tasks)),
             seeds=self.seeds(data.get("seeds", [0])),
             start=self.choice("start", data, STARTS),
             selection=self.selection(data, methods),
@@ -304,14 +307,17 @@ class _Reader:
             self.whole("each of seeds", seed, 0)
         return tuple(value)
 
-    def configurations(self, value: Any, methods: Mapping[str, Method]) -> dict[str, tuple[Schedule, ...]]:
+    def configurations(
+        self, value: Any, methods: Mapping[str, Method], tasks: tuple[str, ...]
+    ) -> dict[str, tuple[Schedule, ...]]:
         if not isinstance(value, dict):
             self.problems.append(f"configurations must be a table with {', '.join(KINDS)}, got {value!r}")
             return {}
         self.keys("configurations: ", value, KINDS)
-        for kind in dict.fromkeys(method.kind for method in methods.values()):
-            if not value.get(kind):
-                who = ", ".join(name for name, method in methods.items() if method.kind == kind)
+        kinds = {name: {kind_of(method, task) for task in tasks or ("",)} for name, method in methods.items()}
+        for kind in KINDS:
+            who = ", ".join(name for name in methods if kind in kinds[name])
+            if who and not value.get(kind):
                 self.problems.append(f"configurations.{kind} is missing, and {who} takes its configurations from there")
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in KINDS}
 
@@ -349,6 +355,16 @@ class _Reader:
         return {**MEASURE_DEFAULTS, **table}
 
 
+def kind_of(method: Method, task: str) -> str:
+    """Where a method's configurations for a task stand: Long Range Arena selects at the input, whatever the method.
+
+    Example:
+        >>> kind_of(METHODS["CS-1"], "rte"), kind_of(METHODS["CS-1"], "bigbird-text")
+        ('select', 'input')
+    """
+    return "input" if task in LRA_NAMES and method.kind == "select" else method.kind
+
+
 def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
     """The schedule that an entry of `configurations` stands for; its keys say of which sort it is.
 
@@ -361,7 +377,7 @@ def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
     fields = dict(entry)
     if kind == "pool":
         return Schedule.strided(**fields)
-    if kind == "truncate":
+    if kind in ("truncate", "input"):
         return Schedule.input_only(**fields)
     if "random" in fields:
         return Schedule.random(fields.pop("random"), **fields)

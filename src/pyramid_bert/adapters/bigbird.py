@@ -1,0 +1,155 @@
+"""BigBird behind a selection at the input: fewer tokens, in whole blocks, go through its own layers.
+
+Nothing else can be narrowed: block-sparse attention takes the tokens of all layers in the same blocks, and its masks
+are 0 or 1. Three things of transformers' BigBird are not left as they are:
+
+- it turns to full attention, for good and with no more than a log line, when one input is shorter than block-sparse
+  attention needs; here that is an error, and the model stays as it was;
+- in evaluation it puts block 0 in the place of all random blocks; here they are those of training, as in Long Range
+  Arena, so that a model is evaluated as it was trained;
+- it seeds numpy's global generator in every pass; here the generator is put back.
+
+What remains is that transformers spells out N x N attention probabilities, so its memory is quadratic in N.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
+from transformers.models.big_bird.modeling_big_bird import BigBirdEncoder, BigBirdModel
+
+from ..config import PyramidConfig
+from ..encoder import PyramidEncoder
+from ..errors import PyramidError, UnsupportedModelError
+from ..schedule import InputSchedule
+from .bert import key_mask
+
+
+class BigBirdPyramidEncoder(PyramidEncoder):
+    """Stands in for `BigBirdEncoder`: selects, fills up the last block, and runs the layers as they are."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        to_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Runs the pyramid on what `BigBirdModel` passes to its encoder; `to_mask` is there in block-sparse mode."""
+        sparse = to_mask is not None
+        mask = key_mask(attention_mask) if to_mask is None else to_mask[:, 0, 0] != 0
+        least = least_tokens(self.config) if sparse else 1
+        check_blocks(self.schedule, hidden_states.shape[1], self.config)
+        tokens = self.begin(hidden_states, mask).tokens
+        hidden = tokens.hidden
+        block = self.config.block_size if sparse else 1
+        width = max(-(-hidden.shape[1] // block) * block, least)
+        rows, n, _ = hidden.shape
+        real = torch.ones(rows, n, device=hidden.device) if tokens.mask is None else tokens.mask.float()
+        hidden, real = F.pad(hidden, (0, 0, 0, width - n)), F.pad(real, (0, width - n))
+        with _blocks_of_training(self.layer if sparse else ()):
+            for layer in self.layer:
+                hidden = layer(hidden, **_masks(real, block if sparse else None))
+        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+
+    def set_attention_type(self, value: str) -> None:
+        """Called by `BigBirdModel`, after it has changed its own mind, when an input is too short: refused."""
+        self.owner[0].attention_type = self.config.attention_type
+        raise PyramidError(
+            f"the input is shorter than the {least_tokens(self.config)} tokens that block-sparse attention needs with "
+            f"blocks of {self.config.block_size}; pad it, or build the model with a smaller block_size or "
+            "attention_type='original_full'"
+        )
+
+
+def least_tokens(config: Any) -> int:
+    """The fewest tokens that transformers runs block-sparse attention on, in whole blocks.
+
+    Two global blocks, three of the window and twice the random ones have to be fewer than all.
+
+    Example:
+        >>> from transformers import BigBirdConfig
+        >>> least_tokens(BigBirdConfig(block_size=8, num_random_blocks=3))
+        96
+    """
+    return int((5 + 2 * config.num_random_blocks + 1) * config.block_size)
+
+
+def check_blocks(schedule: Any, n: int, config: Any) -> None:
+    """Raises when a schedule leaves fewer of `n` tokens than block-sparse attention needs."""
+    if config.attention_type != "block_sparse":
+        return
+    kept, block, least = schedule.lengths(n, config.num_hidden_layers)[0], config.block_size, least_tokens(config)
+    if kept >= least:
+        return
+    share = dataclasses.replace(schedule, multiple_of=1).lengths(n, config.num_hidden_layers)[0]
+    few = "less than a block" if share < block else f"{-(-share // block)} blocks"
+    raise PyramidError(
+        f"keep_ratio {schedule.keep_ratio:g} leaves {share} of {n} tokens, {few} of {block}, and block-sparse "
+        f"attention needs at least {least // block} blocks, {least} tokens; keep more, or build the model with a "
+        "smaller block_size or attention_type='original_full'"
+    )
+
+
+def check_bigbird(encoder: Any) -> None:
+    """Raises unless `encoder` is a `BigBirdEncoder` that a selection can stand before."""
+    if not isinstance(encoder, BigBirdEncoder):
+        raise UnsupportedModelError(f"expected a BigBirdEncoder, found {type(encoder).__name__}")
+    if encoder.config.is_decoder:
+        raise UnsupportedModelError("this BigBird is a decoder (is_decoder=True); a pyramid needs an encoder")
+    if encoder.attention_type != encoder.config.attention_type:
+        raise UnsupportedModelError(
+            "this BigBird has turned to full attention because of a short input; load it again, and give it inputs of "
+            f"at least {least_tokens(encoder.config)} tokens"
+        )
+
+
+def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
+    """The settings with lengths in whole blocks; raises for anything but a selection at the input."""
+    if config.placement != "input":
+        raise UnsupportedModelError(
+            f"BigBird can select at the input alone, got placement={config.placement!r}: its layers share one division "
+            "into blocks; use Schedule.input_only(keep_ratio)"
+        )
+    if config.weighted or config.reduce == "replace":
+        what = "weighted=True" if config.weighted else "reduce='replace'"
+        raise UnsupportedModelError(
+            f"BigBird's masks are 0 or 1 and its tokens all count once, so {what} has no meaning there; "
+            "use reduce='drop' or reduce='merge'"
+        )
+    assert isinstance(config.schedule, InputSchedule)
+    block = model.block_size if model.attention_type == "block_sparse" else 1
+    return config.replace(schedule=dataclasses.replace(config.schedule, multiple_of=block))
+
+
+def _masks(real: Tensor, block: int | None) -> dict[str, Tensor | None]:
+    """The masks of a `BigBirdLayer` for tokens of which `real` (B, N) is 1, in blocks or for full attention."""
+    if block is None:
+        bias = torch.zeros_like(real).masked_fill(real == 0, torch.finfo(real.dtype).min)
+        return {"attention_mask": bias[:, None, None]}
+    blocked, band, from_mask, to_mask = BigBirdModel.create_masks_for_block_sparse_attn(real, block)
+    return {"blocked_encoder_mask": blocked, "band_mask": band, "from_mask": from_mask, "to_mask": to_mask}
+
+
+@contextmanager
+def _blocks_of_training(layers: Any) -> Iterator[None]:
+    """Random blocks as in training, and numpy's generator as it was. Such attention has no dropout of its own."""
+    state = np.random.get_state(legacy=True)
+    attentions = [layer.attention.self for layer in layers]
+    modes = [attention.training for attention in attentions]
+    try:
+        for attention in attentions:
+            attention.training = True
+        yield
+    finally:
+        for attention, mode in zip(attentions, modes, strict=True):
+            attention.training = mode
+        np.random.set_state(state)

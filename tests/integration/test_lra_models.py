@@ -1,0 +1,276 @@
+"""Long Range Arena from rows to results, on rows of a few tokens."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pyramid_bert import PyramidError, Schedule, pyramid_settings
+from pyramid_bert.adapters import base_model
+from pyramid_bert.cli import main
+from pyramid_bert.data.lra import LRA_TASKS, LraData, LraTask
+from pyramid_bert.lra import load_presets, preset_for
+from pyramid_bert.lra import run as lra_run
+from pyramid_bert.lra.models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
+from pyramid_bert.lra.run import LraRows, default_settings, describe, run_lra
+from pyramid_bert.study.arena import STUDY_TASKS
+
+PRESETS = """
+[performer.cifar10]
+learning_rate = 1e-2
+epochs = 2
+batch_size = 16
+layers = 1
+heads = 2
+hidden_size = 16
+qkv_size = 8
+feed_forward_size = 16
+dropout = 0.0
+
+[bigbird.cifar10]
+learning_rate = 1e-2
+epochs = 2
+batch_size = 16
+layers = 1
+heads = 2
+hidden_size = 16
+qkv_size = 16
+feed_forward_size = 16
+block_size = 2
+dropout = 0.0
+
+[bigbird.text]
+learning_rate = 1e-2
+epochs = 1
+batch_size = 16
+layers = 1
+heads = 2
+hidden_size = 16
+qkv_size = 16
+feed_forward_size = 16
+block_size = 4
+dropout = 0.0
+"""
+
+
+def fake_rows(task, folder, split, *, rows=None, seed=0):
+    """Two classes that differ in their brightness; rows of texts are shorter than their length now and then."""
+    known, count = LRA_TASKS[task], rows or 48
+    draw = np.random.default_rng(seed + (split == "dev"))
+    labels = np.arange(count) % 2
+    ids = draw.integers(0, known.vocabulary // 2, (count, known.length)) + labels[:, None] * (known.vocabulary // 2)
+    lengths = np.full(count, known.length)
+    if task == "text":
+        lengths[::3] = known.length // 2
+    ids[np.arange(known.length) >= lengths[:, None]] = -1
+    return LraData(ids.astype(np.int16), lengths, labels)
+
+
+@pytest.fixture
+def arena(monkeypatch, tmp_path):
+    """Tasks of few tokens, their rows, and a file of presets for them."""
+    tasks = {
+        name: LraTask(name, name, length, vocabulary, 2)
+        for name, length, vocabulary in (("cifar10", 48, 8), ("text", 60, 16), ("pathfinder32", 48, 8))
+    }
+    monkeypatch.setattr("pyramid_bert.lra.models.LRA_TASKS", tasks)
+    monkeypatch.setitem(globals(), "LRA_TASKS", tasks)
+    monkeypatch.setattr(lra_run, "load_lra", fake_rows)
+    path = tmp_path / "presets.toml"
+    path.write_text(PRESETS)
+    return path
+
+
+def test_rows_begin_with_cls_and_are_shifted():
+    data = LraData(np.array([[0, 7, 3], [5, -1, -1]], np.int16), np.array([3, 1]), np.array([1, 0]))
+    rows = LraRows.of(data)
+    assert [item.input_ids for item in rows.items] == [[CLS, 2, 9, 5], [CLS, 7]]
+    assert rows.labels == [1, 0]
+    assert min(PAD, CLS) >= 0
+    assert max(PAD, CLS) < SPECIALS
+    other = LraData(data.ids, data.lengths, np.array([0, 0]))
+    assert LraRows.of(other).digest != rows.digest
+
+
+@pytest.mark.parametrize("name", sorted(load_presets()))
+def test_models_of_the_papers_sizes_are_built(name):
+    preset = load_presets()[name]
+    model = make_model(preset, Schedule.input_only(0.5), seed=0)
+    config = model.config
+    assert config.num_hidden_layers == preset.layers
+    assert config.num_attention_heads == preset.heads
+    assert (config.hidden_size, config.intermediate_size) == (preset.hidden_size, preset.feed_forward_size)
+    assert config.max_position_embeddings >= tokens_of(preset)
+    again = make_model(preset, Schedule.input_only(0.5), seed=0)
+    other = make_model(preset, Schedule.input_only(0.5), seed=1)
+    same, differs = ([p for p in made.parameters() if p.dim() == 2] for made in (again, other))
+    mine = [p for p in model.parameters() if p.dim() == 2]
+    assert all(torch.equal(a, b) for a, b in zip(mine, same, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(mine, differs, strict=True))
+
+
+@pytest.mark.parametrize("name", ["performer-cifar10", "bigbird-cifar10"])
+def test_training_chooses_the_tokens_of_evaluation(name):
+    model = make_model(load_presets()[name], Schedule.input_only(0.2), seed=0, reduce="drop")
+    ids = torch.randint(SPECIALS, 258, (2, 1025), generator=torch.Generator().manual_seed(0))
+    base = base_model(model)
+    chosen = []
+    for mode in (True, False):
+        base.train(mode)
+        hidden = base.embeddings(ids, None, None)
+        chosen.append(base.encoder.begin(hidden, None).tokens.hidden)
+    assert torch.equal(*chosen)
+
+
+def test_attention_is_full_where_blocks_run_out():
+    text, image = preset_for("bigbird", "text"), preset_for("bigbird", "cifar10")
+    assert attention_of(text) == attention_of(text, Schedule.input_only(0.8)) == "block_sparse"
+    assert attention_of(text, Schedule.input_only(0.5)) == "original_full"
+    assert attention_of(image, Schedule.input_only(0.1)) == "block_sparse"
+    assert describe(image, Schedule.input_only(0.3))["kept"] == 312  # 308, in blocks of 8
+    assert describe(text, Schedule.input_only(0.3))["kept"] == 301
+    with pytest.raises(PyramidError, match=r"51 of 1001 tokens are less than a block of 64; keep at least 0.06"):
+        describe(text, Schedule.input_only(0.05))
+
+
+@pytest.mark.parametrize("backbone", ["performer", "bigbird"])
+@pytest.mark.parametrize("keep", [None, 0.5])
+def test_a_model_learns_what_can_be_learned(arena, backbone, keep):
+    preset = preset_for(backbone, "cifar10", arena)
+    rows = [LraRows.of(fake_rows("cifar10", None, split)) for split in ("train", "dev")]
+    schedule = None if keep is None else Schedule.input_only(keep)
+    settings = {} if keep is None else {"selector": "coreset", "reduce": "drop"}
+    result = run_lra(
+        preset, *rows, default_settings(preset, epochs=6), schedule=schedule, settings=settings, progress=False
+    )
+    assert result.metrics["accuracy"] > 0.9
+    assert result.facts["kept"] == (49 if keep is None else 25 if backbone == "performer" else 26)
+    assert pyramid_settings(result.model) is not None
+
+
+def test_bigbird_takes_short_rows_at_the_full_length(arena):
+    """A batch of short rows alone would be too short for blocks."""
+    preset = preset_for("bigbird", "text", arena)
+    rows = LraRows.of(fake_rows("text", None, "train"))
+    result = run_lra(
+        preset, rows, rows, default_settings(preset), schedule=Schedule.input_only(0.9), settings={}, progress=False
+    )
+    assert result.facts["attention"] == "block_sparse"
+
+
+def test_a_sequence_shorter_than_a_block(arena, tmp_path):
+    path = tmp_path / "large.toml"
+    path.write_text(PRESETS.replace("block_size = 2", "block_size = 64"))
+    with pytest.raises(PyramidError, match="a sequence of 49 tokens is less than a block of 64"):
+        make_model(preset_for("bigbird", "cifar10", path), None, seed=0)
+
+
+# ---- the command ----
+
+
+def call(*words):
+    return main(["lra", *map(str, words)])
+
+
+def test_train_from_the_command_line(arena, tmp_path, capsys):
+    out = tmp_path / "model"
+    words = ("--task", "cifar10", "--backbone", "performer", "--preset", arena, "--rows", 32, "--dev-rows", 16)
+    assert call("train", *words, "--keep", "0.5", "--method", "Merge", "--out", out, "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["kept"] == 25
+    assert 0 <= record["accuracy"] <= 1
+    assert record["rows"] == {"train": 32, "dev": 16}
+    assert json.loads((out / "lra.json").read_text())["method"] == "Merge"
+    assert (out / "model.safetensors").is_file()
+    assert call("train", *words, "--method", "Dense") == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_space_from_the_command_line(capsys):
+    assert call("space", "--task", "text", "--backbone", "bigbird", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["keep"] for row in rows] == [tenth / 10 for tenth in range(1, 11)]
+    assert rows[-1]["space"]["printed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--backbone", "perfomer", "--keep", "0.5"), "did you mean 'performer'"),
+        (("--backbone", "performer", "--keep", "0.5", "--method", "CS1"), "did you mean 'CS-1'"),
+        (("--backbone", "performer", "--keep", "0.5", "--method", "Att"), "unknown method 'Att'"),
+        (("--backbone", "performer", "--keep", "1.5"), "keep_ratio must be in (0, 1], got 1.5"),
+        (("--backbone", "performer"), "needs --keep"),
+        (("--backbone", "performer", "--method", "Dense", "--keep", "0.5"), "leave out --keep"),
+        (("--backbone", "bigbird", "--keep", "0.001"), "less than a block of 8"),
+        (("--backbone", "performer", "--keep", "0.5", "--rows", "1"), "--rows must be at least 2, got 1"),
+        (("--backbone", "performer", "--keep", "0.5", "--epochs", "0"), "epochs must be"),
+    ],
+)
+def test_wrong_calls(words, message, capsys):
+    assert call("train", "--task", "cifar10", *words) == 2
+    assert message in capsys.readouterr().err
+
+
+# ---- studies ----
+
+STUDY = """
+methods = ["1st", "CS-1"]
+start = "pretrained"
+[tasks]
+performer-cifar10 = { rows = 32, dev_rows = 16 }
+[dense]
+epochs = 1
+[pyramid]
+epochs = 1
+[configurations]
+input = [{ keep_ratio = 0.5 }]
+"""
+
+
+@pytest.fixture
+def study(arena, monkeypatch, tmp_path):
+    """Runs `study ACTION` on an experiment with the small presets."""
+    small = load_presets(arena)
+    monkeypatch.setattr("pyramid_bert.study.arena.load_presets", lambda: {**load_presets(), **small})
+
+    def run(action, text=STUDY, *words):
+        file = tmp_path / "tiny.toml"
+        file.write_text(text)
+        where = ["--work", tmp_path / "work"] if action == "run" else []
+        return main(["study", action, str(file), "--results", str(tmp_path / "results"), *map(str, [*where, *words])])
+
+    return run
+
+
+def test_a_study_of_long_range_arena(study, tmp_path, monkeypatch, capsys):
+    task = STUDY_TASKS["performer-cifar10"]
+    monkeypatch.setitem(STUDY_TASKS, "performer-cifar10", type(task)(**{**vars(task), "max_length": 49}))
+    assert study("run") == 0
+    records = [json.loads(path.read_text()) for path in (tmp_path / "results" / "tiny").glob("performer*.json")]
+    assert {record["cell"]["method"] for record in records} == {"Dense", "1st", "CS-1"}
+    assert all(record["status"] == "done" for record in records)
+    assert {record["kept"] for record in records} == {25, 49}
+    assert all("--model" not in record["command"] for record in records)
+    capsys.readouterr()
+    assert study("table", STUDY, "--axis", "space", "--json") == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["tasks"] == {"performer-cifar10": "Performer CIFAR-10"}
+    assert study("run") == 0
+    assert "nothing is left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('start = "pretrained"', "", "trained from nothing; set start = 'pretrained'"),
+        ('"CS-1"', '"Att"', "cannot select at the input"),
+        ("input = [", "select = [", "configurations.input is missing, and 1st, CS-1"),
+        ("rows = 32", "max_length = 64", "leave out max_length"),
+        ("methods", "measure = true\nmethods", "lra bench"),
+    ],
+)
+def test_experiments_that_cannot_be_run(study, old, new, message, capsys):
+    assert study("run", STUDY.replace(old, new, 1)) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,246 @@
+"""Selection at the input: of Performers and BigBirds."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    BigBirdConfig,
+    BigBirdForSequenceClassification,
+    BigBirdModel,
+)
+
+from pyramid_bert import PyramidError, Schedule, is_pyramid, pyramid_settings, pyramidize, restore
+from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.errors import UnsupportedModelError
+from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification
+
+N = 40
+METHODS = {
+    "first": {"selector": "first"},
+    "random": {"selector": "random"},
+    "all": {"selector": "coreset", "centers_per_step": "all", "reduce": "drop"},
+    "one": {"selector": "coreset", "reduce": "drop"},
+    "tenth": {"selector": "coreset", "centers_per_step": 0.1, "reduce": "drop"},
+    "merge": {"selector": "coreset", "reduce": "merge"},
+}
+
+
+@pytest.fixture
+def make():
+    sizes = {
+        "vocab_size": 60,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.2,
+        "hidden_dropout_prob": 0.0,
+        "num_labels": 3,
+    }
+
+    def performer(**changes):
+        torch.manual_seed(0)
+        return PerformerForSequenceClassification(PerformerConfig(**{**sizes, "num_features": 32, **changes})).eval()
+
+    def bigbird(**changes):
+        torch.manual_seed(0)
+        blocks = {"block_size": 2, "num_random_blocks": 1}
+        return BigBirdForSequenceClassification(BigBirdConfig(**{**sizes, **blocks, **changes})).eval()
+
+    return {"performer": performer, "bigbird": bigbird}
+
+
+def ids(rows=3, n=N, seed=0):
+    return torch.randint(3, 60, (rows, n), generator=torch.Generator().manual_seed(seed))
+
+
+both = pytest.mark.parametrize("family", ["performer", "bigbird"])
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+@both
+@every_method
+def test_the_layers_see_the_kept_tokens_alone(make, family, method):
+    """As if the embeddings of the kept tokens, with their own positions, had been given to the dense model."""
+    model = make[family]()
+    pyramidize(model, Schedule.input_only(0.5), **METHODS[method])
+    base = model.performer if family == "performer" else model.bert
+    seen = []
+    hook = base.encoder.layer[0].register_forward_hook(lambda layer, given, out: seen.append(given[0]))
+    whole = base.embeddings(ids(), None, None) if family == "performer" else base.embeddings(ids())
+    with torch.no_grad():
+        model(ids())
+    hook.remove()
+    (kept,) = seen
+    assert kept.shape[1] == N // 2
+    assert torch.equal(kept[:, 0], whole[:, 0])  # CLS
+    if method != "merge":
+        for row, some in zip(whole, kept, strict=True):
+            places = [int(torch.where((row == token).all(1))[0]) for token in some]
+            assert places == sorted(set(places))
+
+
+@both
+def test_keeping_everything_is_the_dense_model(make, family):
+    model = make[family]().train()  # random blocks are those of training
+    with torch.no_grad():
+        dense = model(ids()).logits
+        kept = pyramidize(model, Schedule.input_only(1.0), "first")(ids()).logits
+    assert torch.allclose(dense, kept, atol=1e-5)
+
+
+@both
+def test_embeddings_learn_through_the_selection(make, family):
+    model = pyramidize(make[family]().train(), Schedule.input_only(0.5), "first")
+    model(ids(rows=2), labels=torch.tensor([0, 1])).loss.backward()
+    gradient = model.get_input_embeddings().weight.grad
+    kept, dropped = set(ids(rows=2)[:, : N // 2].flatten().tolist()), set(ids(rows=2)[:, N // 2 :].flatten().tolist())
+    assert all(gradient[token].abs().sum() > 0 for token in kept)
+    assert all(gradient[token].abs().sum() == 0 for token in dropped - kept)
+
+
+@both
+@every_method
+def test_saved_and_loaded_it_is_the_same(make, family, method, tmp_path):
+    model = pyramidize(make[family](), Schedule.input_only(0.5), **METHODS[method])
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert pyramid_settings(loaded) == pyramid_settings(model)
+    with torch.no_grad():
+        assert torch.equal(loaded(ids()).logits, model(ids()).logits)
+    with pytest.raises(KeyError, match="pyramid-bert"):
+        type(restore(copy.deepcopy(model))).from_pretrained(tmp_path)
+
+
+@both
+def test_restoring_leaves_nothing_behind(make, family):
+    model = make[family]()
+    kind, config = type(model), type(model.config)
+    with torch.no_grad():
+        before = model(ids()).logits
+        pyramidize(model, Schedule.input_only(0.5))
+        assert not torch.allclose(model(ids()).logits, before)
+        restore(model)
+        assert torch.equal(model(ids()).logits, before)
+    assert not is_pyramid(model)
+    assert (type(model), type(model.config)) == (kind, config)
+
+
+@both
+def test_padding_does_not_change_what_is_chosen(make, family):
+    model = pyramidize(make[family](), Schedule.input_only(0.6), reduce="drop")
+    short = ids(rows=1, n=30)
+    padded = torch.cat([short, torch.zeros(1, 10, dtype=torch.long)], dim=1)
+    mask = (torch.arange(N) < 30).long()[None]
+    encoder = pyramid_encoder(model)
+    found = []
+    for batch, real in ((short, None), (padded, mask)):
+        hidden = model.get_input_embeddings()(batch)
+        found.append(encoder.begin(hidden, None if real is None else real.bool()).tokens.hidden)
+    assert torch.equal(*found)
+
+
+def test_a_performer_may_also_shrink_in_its_layers(make):
+    model = pyramidize(make["performer"](), Schedule.exponential(0.25, last_layer=2))
+    with torch.no_grad():
+        states = model(ids(), output_hidden_states=True).hidden_states
+    assert [x.shape[1] for x in states] == [40, 20, 10]
+
+
+def test_a_performer_ranks_by_no_attention(make):
+    with pytest.raises(UnsupportedModelError, match="'attention' ranks tokens by an attention matrix"):
+        pyramidize(make["performer"](), Schedule.exponential(0.5, last_layer=2), "attention")
+
+
+# ---- BigBird's own ----
+
+
+def test_lengths_snap_to_blocks(make):
+    model = pyramidize(make["bigbird"](block_size=4, num_random_blocks=1), Schedule.input_only(0.85))
+    assert pyramid_settings(model).schedule.multiple_of == 4
+    assert pyramid_settings(model).schedule.lengths(N, 2) == (36, 36)  # 34, in blocks of 4
+
+
+def test_full_attention_needs_no_blocks(make):
+    model = pyramidize(make["bigbird"](attention_type="original_full"), Schedule.input_only(0.1), "first")
+    with torch.no_grad():
+        cut = restore(copy.deepcopy(model))(ids()[:, :4]).logits
+        assert torch.allclose(model(ids()).logits, cut, atol=1e-5)
+
+
+def test_evaluation_reads_the_random_blocks_of_training(make):
+    model = make["bigbird"]()
+    pyramid = pyramidize(copy.deepcopy(model), Schedule.input_only(1.0), "first")
+    with torch.no_grad():
+        assert torch.equal(pyramid.train()(ids()).logits, pyramid.eval()(ids()).logits)
+        assert not torch.allclose(model.eval()(ids()).logits, pyramid(ids()).logits)
+
+
+def test_numpys_generator_is_left_alone(make):
+    model = pyramidize(make["bigbird"]().train(), Schedule.input_only(0.5))
+    np.random.seed(7)
+    expected = np.random.RandomState(7).rand()
+    model(ids())
+    assert np.random.rand() == expected
+
+
+def test_a_keep_ratio_that_leaves_too_few_blocks(make):
+    model = pyramidize(make["bigbird"](), Schedule.input_only(0.2))
+    with pytest.raises(PyramidError, match=r"leaves 8 of 40 tokens, 4 blocks of 2, .* least 8 blocks, 16"):
+        model(ids())
+    model = pyramidize(make["bigbird"](), Schedule.input_only(0.02))
+    with pytest.raises(PyramidError, match=r"leaves 1 of 40 tokens, less than a block of 2"):
+        model(ids())
+
+
+def test_an_input_too_short_for_blocks_changes_nothing(make):
+    model = pyramidize(make["bigbird"](), Schedule.input_only(0.5))
+    with torch.no_grad():
+        before = model(ids()).logits
+        with pytest.raises(PyramidError, match=r"shorter than the 16 tokens .* blocks of 2"):
+            model(ids(n=12))
+        assert torch.equal(model(ids()).logits, before)
+    spoiled = make["bigbird"]()
+    spoiled(ids(n=12))
+    with pytest.raises(UnsupportedModelError, match="turned to full attention because of a short input"):
+        pyramidize(spoiled, Schedule.input_only(0.5))
+
+
+def test_short_rows_get_whole_blocks(make):
+    """Rows of few tokens in a wide batch keep their share, and the width is what blocks need."""
+    model = pyramidize(make["bigbird"](), Schedule.input_only(0.5), "first")
+    mask = (torch.arange(N) < 9).long().expand(3, N)
+    with torch.no_grad():
+        assert model(ids(), attention_mask=mask).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "settings", "words"),
+    [
+        (Schedule.exponential(0.5, 2), {}, "BigBird can select at the input alone, got placement='middle'"),
+        (Schedule.input_only(0.5), {"weighted": True, "reduce": "drop"}, "weighted=True has no meaning"),
+        (Schedule.input_only(0.5), {"reduce": "replace"}, "reduce='replace' has no meaning"),
+    ],
+)
+def test_what_bigbird_refuses(make, schedule, settings, words):
+    model = make["bigbird"]()
+    with pytest.raises(UnsupportedModelError, match=words):
+        pyramidize(model, schedule, **settings)
+    assert not is_pyramid(model)
+
+
+def test_the_bare_bigbird_is_refused(make):
+    with pytest.raises(UnsupportedModelError, match="BigBirdModel gives more than the CLS vector"):
+        pyramidize(BigBirdModel(make["bigbird"]().config), Schedule.input_only(0.5))
+
+
+def test_a_schedule_without_blocks_is_written_as_before():
+    assert "multiple_of" not in Schedule.input_only(0.5).to_dict()
+    blocks = Schedule.input_only(0.5, multiple_of=8)
+    assert Schedule.from_dict(blocks.to_dict()) == blocks
+    assert blocks.lengths(10, 1) == (8,)
+    assert blocks.lengths(6, 1) == (6,)

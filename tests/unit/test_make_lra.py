@@ -1,0 +1,99 @@
+"""benchmarks/make_lra.py on made-up records."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pyramid_bert.lra import load_presets
+from pyramid_bert.study.arena import STUDY_TASKS
+from pyramid_bert.study.spec import read_study
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    import make_lra
+
+    return make_lra
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return tomllib.loads((BENCHMARKS / "paper-lra.toml").read_text(encoding="utf-8"))
+
+
+def records(value):
+    """Records of two methods and the dense model, two seeds; `value` gives the accuracy of a cell."""
+    study = read_study(
+        {
+            "name": "s",
+            "tasks": ["performer-cifar10", "bigbird-text"],
+            "methods": ["CS-1", "Merge"],
+            "start": "pretrained",
+            "seeds": [0, 1],
+            "configurations": {"input": [{"keep_ratio": 0.5}]},
+        }
+    )
+    done = []
+    for cell in study.cells(STUDY_TASKS):
+        preset = load_presets()[cell.task]
+        n, kept = (1025, 1025) if cell.is_dense else (1025, 513)
+        done.append(
+            (
+                cell,
+                {
+                    "value": value(cell),
+                    "cell": cell.to_dict(),
+                    "preset": {"backbone": preset.backbone, "task": preset.task, "epochs": preset.epochs},
+                    "rows": {"train": 40, "dev": 20},
+                    "training": {"epochs": 2.0},
+                    "tokens": n,
+                    "kept": kept,
+                    "attention": "linear",
+                    "space": preset.space_saved(kept, n),
+                    "seconds": {"step": 2.0 if cell.is_dense else 1.0},
+                },
+            )
+        )
+    return done
+
+
+def test_the_page_shows_ours_beside_the_papers(made, paper):
+    text = made.page(records(lambda cell: (0.4 if cell.method == "CS-1" else 0.3) + 0.02 * cell.seed), paper)
+    assert "| CS-1 | 41.0 ± 1.4 (45.5) | 41.0 ± 1.4 (61.4) |" in text
+    assert "| Merge | 31.0 ± 1.4 | 31.0 ± 1.4 |" in text
+    assert "| Dense | 31.0 ± 1.4 (42.9) | 31.0 ± 1.4 (63.8) |" in text
+    assert "| Performer CIFAR-10 | 513 of 1025 | linear | 72 % | 50 % | 0.50 |" in text
+    assert "| Performer CIFAR-10 | 40 | 20 | 2 | 2 | 200 |" in text
+
+
+def test_what_was_not_run_has_a_dash(made, paper):
+    done = [
+        (cell, record)
+        for cell, record in records(lambda cell: 0.5)
+        if (cell.method, cell.task) != ("CS-1", "bigbird-text")
+    ]
+    assert "| CS-1 | 50.0 ± 0.0 (45.5) | – |" in made.page(done, paper)
+    assert "Nothing yet." in made.page([], paper)
+
+
+def test_the_papers_means(paper):
+    """The printed means of its two tables."""
+    printed = {
+        ("70", "1st"): (46.8, 46.4),
+        ("70", "Rand"): (56.3, 53.2),
+        ("70", "CS-k-1"): (55.7, 53.7),
+        ("70", "CS-1"): (58.8, 58.7),
+        ("30", "1st"): (56.6, 55.1),
+        ("30", "Rand"): (57.9, 57.4),
+        ("30", "CS-k-1"): (58.3, 57.2),
+        ("30", "CS-1"): (59.6, 59.5),
+    }
+    for (at, method), means in printed.items():
+        for backbone, expected in zip(("bigbird", "performer"), means, strict=True):
+            scores = paper[at][method][backbone].values()
+            assert sum(scores) / 3 == pytest.approx(expected, abs=0.11)
