@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from results_data import Paper, Run, load_runs, points, read_paper
+from results_data import Paper, read_paper
 from results_page import (
     ALLOWED_LOSS,
     WANTED_SPEED,
@@ -31,6 +31,7 @@ from results_page import (
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.files import write_text
 from pyramid_bert.study.plot import draw
+from pyramid_bert.study.runs import Run, load_runs, points
 
 ROOT = Path(__file__).parents[1]
 PAPER = Path(__file__).with_name("paper-glue.toml")
