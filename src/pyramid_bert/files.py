@@ -15,13 +15,19 @@ from .errors import PyramidError
 
 def write_text(path: Path, text: str) -> None:
     """Writes `text` to `path`: the old content stays until the new one is complete."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """As `write_text`, for what is no text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # a temporary file is its owner's alone; this one is to be read and served
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -27,7 +27,7 @@ LAYERS = [
     {"fallback"},
     {"classifier", "tracing"},
     {"study", "bench", "viz", "theory"},
-    {"search"},
+    {"search", "report"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},

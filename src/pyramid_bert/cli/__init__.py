@@ -25,6 +25,7 @@ COMMANDS = {
     "bench": "measure speed over three honest baselines",
     "theory": "measure both sides of the paper's bound on what a pyramid loses",
     "study": "run a grid of methods, tasks and seeds, and make the paper's tables of it",
+    "report": "build one page of results, figures and token pyramids",
     "schedule": "show what a schedule keeps and what it costs",
 }
 
