@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import PyramidError
 from ..study.runs import Run, load_runs
-from .ablations import is_ablation
+from .ablations import IMPORTANCE, is_ablation
 
 FIRST = "glue-lite"  # the study that leads the page
 
@@ -38,6 +38,14 @@ class Results:
         """The studies that are no ablation, the leading one first."""
         found = [run for name, run in self.runs.items() if not is_ablation(name)]
         return sorted(found, key=lambda run: (run.study.name != FIRST, run.study.name))
+
+    def importance(self) -> list[tuple[str, dict[str, Any]]]:
+        """The files of token importance, each with a `command` and its `rows`."""
+        found = self.named(IMPORTANCE)
+        for name, entry in found:
+            if not {"command", "rows"} <= entry.keys():
+                raise PyramidError(f"{self.folder}/{name}.json lacks command or rows; docs/report.md has its format")
+        return found
 
     def named(self, prefix: str) -> list[tuple[str, Any]]:
         """The files whose names begin so, by name; lists are taken apart."""

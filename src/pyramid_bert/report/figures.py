@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 INK = "#1d2025"
 BLUE, ORANGE, GREEN, PINK, GREY = "#2f86c8", "#d55e00", "#0f9d76", "#c86a9c", "#8a9099"
 MAX_TOKENS = 40  # a token pyramid of more is no picture
-STYLE: dict[str, Any] = {
+STYLE: Any = {  # matplotlib's type for it is the list of all keys
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.titlesize": 11,

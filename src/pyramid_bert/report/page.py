@@ -103,7 +103,7 @@ def _result_pictures(results: Results) -> list[Picture]:
             found.append(
                 Picture(f"{PARETO}{run.study.name}", f"Metric against speed-up: {run.study.name}", words, figure)
             )
-    for name, entry in results.named(IMPORTANCE):
+    for name, entry in results.importance():
         found.append(
             Picture(name, "Rank and importance", "Mutual information by rank.", figures.importance(entry["rows"]))
         )

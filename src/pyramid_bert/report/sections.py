@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..study.axes import AXES
-from ..study.methods import DENSE, METHODS, in_order
-from ..study.render import NOTHING, columns_of, shown, target_name
+from ..study.methods import DENSE, in_order
+from ..study.render import NOTHING, target_name
 from ..study.runs import Run
 from ..study.table import MEAN, Estimate, StudyTable
 from .ablations import IMPORTANCE, Ablation, all_ablations
 from .charts import chart, fits
 from .collect import Results, best_axis
-from .markup import Html, command, join, missing, scrolling, section, table, tag
+from .headline import TARGETS, change, headline
+from .markup import Html, command, join, missing, section, table, tag
 
-TARGETS = (1.5, 2.0, 3.0)
 Charts = dict[str, Any]  # id of a chart -> its data
 
 
@@ -48,84 +48,6 @@ def progress(run: Run) -> Html:
     if run.measurements:
         words += f"; {measured} of {len(run.measurements)} speeds measured"
     return tag("p", words + ".", class_="note")
-
-
-def headline(run: Run, targets: Sequence[float] = TARGETS) -> Html:
-    """The table at the best axis that a study has, and the command that prints it."""
-    axis = best_axis(run)
-    line = f"pyramid-bert study table {run.file} --axis {axis} --at {','.join(f'{target:g}' for target in targets)}"
-    found = run.table(axis, targets)
-    return tag(
-        "div",
-        filters(axis, targets),
-        scrolling(_headline(found)),
-        tag("p", AXES[axis][0] + ".", class_="note"),
-        command(line),
-        class_="headline",
-    )
-
-
-def filters(axis: str, targets: Sequence[float]) -> Html:
-    """Buttons that show the rows of one speed-up alone; the script brings them to life."""
-    buttons = [tag("button", "all", type="button", data_at="", aria_pressed="true")]
-    buttons += [
-        tag("button", target_name(axis, at), type="button", data_at=f"{at:g}", aria_pressed="false") for at in targets
-    ]
-    return tag("div", *buttons, class_="choice", role="group", aria_label="Speed-up", hidden="")
-
-
-def _headline(found: StudyTable) -> Html:
-    columns = columns_of(found)
-    heads = [
-        tag("th", title, scope="col", class_="number" if number else None)
-        for number, title in enumerate(["", *(found.tasks.get(task, task) for task in columns)])
-    ]
-    dense = tag(
-        "tr",
-        tag("th", "Dense", scope="row"),
-        *(tag("td", shown(found.dense[task]), class_="number") for task in columns),
-    )
-    bodies = [tag("tbody", dense)]
-    for at in found.targets:
-        best = {
-            task: max((_value(found, at, method, task) for method in found.methods), default=-1.0) for task in columns
-        }
-        title = tag("th", f"at {target_name(found.axis, at)}", scope="rowgroup", colspan=str(len(columns) + 1))
-        rows = [tag("tr", title, class_="group")]
-        for method in found.methods:
-            cells = [_cell(found, at, method, task, best[task]) for task in columns]
-            name = tag("th", method, scope="row", title=METHODS[method].summary if method in METHODS else None)
-            rows.append(tag("tr", name, *cells))
-        bodies.append(tag("tbody", *rows, data_at=f"{at:g}"))
-    return tag("table", tag("thead", tag("tr", *heads)), *bodies)
-
-
-def _value(found: StudyTable, at: float, method: str, task: str) -> float:
-    entry = found.entries[at, method, task]
-    return -1.0 if entry is None else entry.mean
-
-
-def _cell(found: StudyTable, at: float, method: str, task: str, best: float) -> Html:
-    entry, dense = found.entries[at, method, task], found.dense[task]
-    if entry is None:
-        return tag("td", tag("span", NOTHING, title="nothing that fast was observed"), class_="number none")
-    words: list[object] = [tag("b", shown(entry)) if entry.mean == best else shown(entry)]
-    lost = None if dense is None else 100 * (dense.mean - entry.mean)
-    if lost is not None:
-        words.append(tag("small", _change(-lost)))
-    strength = None if lost is None else f"--lost: {min(max(lost, 0.0), 12.0):.1f}"
-    return tag("td", *words, class_="number", style=strength)
-
-
-def _change(points: float) -> str:
-    """Points gained or lost, with a sign.
-
-    Example:
-        >>> _change(-1.24), _change(0.31), _change(-0.01)
-        ('−1.2', '+0.3', '±0.0')
-    """
-    rounded = round(points, 1)
-    return "±0.0" if rounded == 0 else f"{rounded:+.1f}".replace("-", "−")
 
 
 def pareto(run: Run, charts: Charts, *, fit: bool = False) -> Html:
@@ -188,7 +110,7 @@ def _lacking(ablation: Ablation, results: Results) -> list[Html]:
     """A line on each result that is not there."""
     if ablation.kind == "importance":
         words = f"There is no {results.folder}/{IMPORTANCE}*.json; docs/report.md has its format."
-        return [] if results.named(IMPORTANCE) else [missing(words, None)]
+        return [] if results.importance() else [missing(words, None)]
     return [_not_run(name, results) for name in ablation.studies if name not in results.runs]
 
 
@@ -196,10 +118,11 @@ def _ablation(ablation: Ablation, results: Results, charts: Charts, pictures: di
     if ablation.kind == "importance":
         return _importance(results, pictures)
     runs = [results.runs[name] for name in ablation.studies]
+    again = f"pyramid-bert report --results {results.folder} --out report.html"
     if ablation.kind == "beside":
-        return _beside(runs)
+        return _beside(runs, again)
     if ablation.kind == "fit":
-        return join([pareto(runs[0], charts, fit=True), _fits(runs[0])])
+        return join([pareto(runs[0], charts, fit=True), _fits(runs[0], again)])
     return join([progress(runs[0]), headline(runs[0]), pareto(runs[0], charts)])
 
 
@@ -211,7 +134,7 @@ def _not_run(name: str, results: Results) -> Html:
     )
 
 
-def _beside(runs: Sequence[Run]) -> Html:
+def _beside(runs: Sequence[Run], again: str) -> Html:
     """Points lost of the same cells in two studies, mean over tasks."""
     axis = "ideal-c"
     tables = [run.lost(axis, TARGETS) for run in runs]
@@ -219,29 +142,28 @@ def _beside(runs: Sequence[Run]) -> Html:
     head: list[object] = ["method"]
     head += [f"{target_name(axis, at)}, {word}" for at in TARGETS for word in ("fine-tuned", "inference only")]
     rows = [[method, *(_points(found, at, method) for at in TARGETS for found in tables)] for method in methods]
-    commands = [command(f"pyramid-bert study table {run.file} --axis {axis} --at 1.5,2,3") for run in runs]
-    return join([table(head, rows), tag("p", AXES[axis][0] + ".", class_="note"), *commands])
+    return join([table(head, rows), tag("p", AXES[axis][0] + ".", class_="note"), command(again)])
 
 
 def _points(found: StudyTable, at: float, method: str) -> str:
     task = MEAN if len(found.tasks) > 1 else next(iter(found.tasks))
     entry: Estimate | None = found.entries[at, method, task]
-    return NOTHING if entry is None else _change(100 * entry.mean)
+    return NOTHING if entry is None else change(100 * entry.mean)
 
 
-def _fits(run: Run) -> Html:
+def _fits(run: Run, again: str) -> Html:
     axis = best_axis(run)
     head = ["task", "series", "cells", "at 2x, %", "points for 1x more", "spread around the line"]
     rows = [
         [title, name, line.points, f"{line.at_two:.1f}", f"{line.slope:+.1f}".replace("-", "−"), f"{line.spread:.2f}"]
         for title, name, line in fits(run, axis)
     ]
-    return join([table(head, rows, left=2), command(f"pyramid-bert study table {run.file} --axis {axis}")])
+    return join([table(head, rows, left=2), command(again)])
 
 
 def _importance(results: Results, pictures: dict[str, Html]) -> Html:
     parts: list[Html] = []
-    for name, entry in results.named(IMPORTANCE):
+    for name, entry in results.importance():
         rows = [[row["layer"], row["method"], f"{row['spearman']:.2f}"] for row in entry["rows"]]
         head = ["encoder", "method", "Spearman's ρ of rank and mutual information"]
         parts += [
