@@ -92,7 +92,12 @@ def test_a_figure_in_a_page_takes_its_ink_and_keeps_its_ids_to_itself(views):
     assert "currentColor" in inside
     assert all(name.startswith("one-") for name in re.findall(r'\bid="([^"]+)"', inside))
     assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', inside)) <= set(re.findall(r'\bid="([^"]+)"', inside))
-    assert figures.svg_of(figure, prefix="one") == inside
+
+
+def test_the_same_data_give_the_same_file(views):
+    with figures.styled():
+        one, other = (figures.svg_of(figures.cls_similarity(views)) for _ in range(2))
+    assert one == other
 
 
 def test_pictures_become_png_and_svg(views, tmp_path):

@@ -38,6 +38,10 @@ class Call:
         texts: The file of texts; None for the built-in ones.
         data: The folder of the tasks; None when their lengths were not wanted.
         out: The page.
+
+    Example:
+        >>> Call(model="my-model", texts="my texts.txt").line()
+        "pyramid-bert report --results results --model my-model --texts 'my texts.txt' --out report.html"
     """
 
     results: str = "results"
