@@ -54,7 +54,7 @@ def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model
         (["--max-texts", "-1"], 2, "--max-texts must be at least 1, got -1"),
         (["--results", "nowhere"], 1, "there is no folder nowhere"),
         (["--out", "results"], 1, "it is a folder; name a file"),
-        (["--model", "nowhere"], 1, "no model folder at nowhere"),
+        (["--model", "nowhere/at/all"], 1, "no model folder at nowhere/at/all"),
     ],
 )
 def test_mistakes_get_a_message_and_leave_no_page(folders, capsys, options, code, message):

@@ -10,6 +10,7 @@ from pyramid_bert.errors import MissingExtraError, PyramidError
 from pyramid_bert.explanation import Explanation, LayerView
 from pyramid_bert.report import Call, collect_results, pictures_of, report_html
 from pyramid_bert.report.charts import chart, fits
+from pyramid_bert.report.collect import axes_of, best_axis
 from pyramid_bert.report.headline import headline_table
 from pyramid_bert.report.markup import command, table, tag, text
 from pyramid_bert.report.model import EncoderView, ModelView
@@ -48,7 +49,7 @@ def view_of(*explanations, **changes):
 
 def page_of(root, view=None, pictures=()):
     results = collect_results(root / "results", root / "experiments")
-    return report_html(results, view, pictures, Call(results="results"), "2026-01-01")
+    return report_html(results, view, pictures, Call(), "2026-01-01")
 
 
 def words_of(html):
@@ -104,10 +105,19 @@ def test_a_study_has_its_table_chart_and_commands(root, write_study):
     assert "20 of 20 cells done, seeds 0, 1; 8 of 8 speeds measured." in page
 
 
+def test_measured_speeds_are_used_only_where_nothing_lacks_one(root, write_study):
+    run = write_study(root, "s", more="measure = true")
+    assert (best_axis(run), axes_of(run)[0]) == ("measured-c", "measured-c")
+    next((root / "results" / "s" / "measured").glob("*.json")).unlink()
+    again = collect_results(root / "results", root / "experiments").runs["s"]
+    assert best_axis(again) == "ideal-c"
+    assert axes_of(again) == ["ideal-c", "ideal-a", "space", "measured-c", "measured-a"]
+
+
 def test_a_chart_holds_means_over_seeds_with_configuration_speeds_and_command(root, write_study):
     run = write_study(root, "s", more="measure = true")
     data = chart(run)
-    assert [axis["key"] for axis in data["axes"]] == ["measured-c", "ideal-c", "measured-a", "ideal-a", "space"]
+    assert [axis["key"] for axis in data["axes"]] == ["measured-c", "ideal-c", "ideal-a", "space", "measured-a"]
     assert [panel["title"] for panel in data["panels"]] == ["RTE", "MRPC"]
     points = data["panels"][0]["points"]
     (quarter,) = [p for p in points if (p["series"], p["configuration"]) == ("CS-1", "0.25@1-1")]
@@ -246,7 +256,7 @@ def test_no_text_can_leave_its_place(root, write_study, words):
     view = view_of(explanation(words), name=words, lengths={words: [1, 2]})
     results = collect_results(root / "results", root / "experiments")
     pictures = pictures_of(results, view)
-    page = report_html(results, view, pictures, Call(model=words, texts=words), words)
+    page = report_html(results, view, pictures, Call({"--model": words, "--texts": words}), words)
     data = embedded(page)
     assert data.isascii()
     assert not re.search("[<>&]", data)
@@ -278,11 +288,13 @@ def test_the_viewer_says_what_the_model_is(root):
     assert "dense weights with the default schedule" in page
     assert "the same answer to 1 of 2 examples" in page
     assert "1/2 examples on which my-model" in page
+    number = Explanation(**{**vars(differs), "probabilities": {}, "prediction": 3.1, "dense_prediction": 3.2})
+    assert "give the same answer" not in words_of(page_of(root, view_of(number)))
 
 
 def test_the_command_is_the_call():
-    call = Call(results="my results", model="m", texts="t.txt", data="glue", out="r.html")
-    line = "pyramid-bert report --results 'my results' --model m --texts t.txt --data glue --out r.html --figures f"
+    call = Call({"--out": "r.html", "--results": "my results", "--model": "m", "--examples": "3"})
+    line = "pyramid-bert report --results 'my results' --model m --examples 3 --out r.html --figures f"
     assert call.line("--figures", "f") == line
 
 

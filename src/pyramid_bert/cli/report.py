@@ -28,21 +28,34 @@ EPILOG = """examples:
 A file of texts has one text a line (.txt), or is a CSV, TSV, JSONL or Parquet file with the column --text-column."""
 
 
+DEFAULTS = {
+    "results": "results",
+    "experiments": "experiments",
+    "model": None,
+    "texts": None,
+    "text_column": "text",
+    "text_pair_column": None,
+    "examples": 24,
+    "max_texts": 128,
+    "data": None,
+    "out": "report.html",
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--results", default="results", metavar="DIR", help="where results are kept (default: results)")
-    parser.add_argument(
-        "--experiments", default="experiments", metavar="DIR", help="the studies' TOML files (default: experiments)"
-    )
+    parser.add_argument("--results", metavar="DIR", help="where results are kept (default: results)")
+    parser.add_argument("--experiments", metavar="DIR", help="the studies' TOML files (default: experiments)")
     parser.add_argument("--model", metavar="DIR", help="the folder of a trained classifier, pyramid or dense")
     parser.add_argument("--texts", metavar="FILE", help="texts to look at (default: a dozen sentences about films)")
-    parser.add_argument("--text-column", default="text", metavar="NAME", help="their column (default: text)")
+    parser.add_argument("--text-column", metavar="NAME", help="their column (default: text)")
     parser.add_argument("--text-pair-column", metavar="NAME", help="the column of the second text of a pair")
-    parser.add_argument("--examples", type=int, default=24, metavar="N", help="texts in the viewer (default: 24)")
-    parser.add_argument("--max-texts", type=int, default=128, metavar="N", help="texts in the figures (default: 128)")
+    parser.add_argument("--examples", type=int, metavar="N", help="texts in the viewer (default: 24)")
+    parser.add_argument("--max-texts", type=int, metavar="N", help="texts in the figures (default: 128)")
     parser.add_argument("--data", metavar="DIR", help="folder of the studies' tasks, for the lengths of their texts")
-    parser.add_argument("--out", default="report.html", metavar="FILE", help="the page (default: report.html)")
+    parser.add_argument("--out", metavar="FILE", help="the page (default: report.html)")
     parser.add_argument("--figures", metavar="DIR", help="write the figures as PNG and SVG files as well")
+    parser.set_defaults(**DEFAULTS)
     add_json_option(parser)
 
 
@@ -60,11 +73,14 @@ def run(args: argparse.Namespace) -> None:
         check_writable(Path(args.figures))
 
     from ..report import Call, collect_results, pictures_of, report_html, write_pictures
+    from ..report.figures import styled
 
-    results = collect_results(Path(args.results), Path(args.experiments))
-    view = _look(args, results) if args.model else None
-    pictures = pictures_of(results, view)
-    call = Call(results=args.results, model=args.model, texts=args.texts, data=args.data, out=args.out)
+    with styled():  # a missing matplotlib is noticed before any work
+        results = collect_results(Path(args.results), Path(args.experiments))
+        view = _look(args, results) if args.model else None
+        pictures = pictures_of(results, view)
+    changed = {name: value for name, default in DEFAULTS.items() if (value := getattr(args, name)) != default}
+    call = Call({f"--{name.replace('_', '-')}": str(value) for name, value in changed.items()})
     page = report_html(results, view, pictures, call, f"{datetime.now(UTC):%Y-%m-%d}")
     write_text(out, page)
     files = [str(path) for path in write_pictures(pictures, Path(args.figures))] if args.figures else []

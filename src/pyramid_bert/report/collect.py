@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import PyramidError
+from ..study.methods import DENSE
 from ..study.runs import Run, load_runs
 from .ablations import IMPORTANCE, is_ablation
 
@@ -85,12 +86,14 @@ def _read(path: Path) -> Any:
 
 
 def best_axis(run: Run) -> str:
-    """The speed-ups over c that a study has: measured ones if there are any."""
-    return "measured-c" if run.measured else "ideal-c"
+    """The speed-ups over c to show: measured ones if all that is done was measured, else ideal ones."""
+    if not run.measured:
+        return "ideal-c"
+    known = all(result.x is not None for result in run.results("measured-c") if result.method != DENSE)
+    return "measured-c" if known else "ideal-c"
 
 
-def axes_of(run: Run) -> Sequence[str]:
+def axes_of(run: Run) -> list[str]:
     """The axes on which a study has places, the best one first."""
-    return (
-        ("measured-c", "ideal-c", "measured-a", "ideal-a", "space") if run.measured else ("ideal-c", "ideal-a", "space")
-    )
+    axes = ["ideal-c", "ideal-a", "space", *(["measured-c", "measured-a"] if run.measured else [])]
+    return sorted(axes, key=lambda axis: axis != best_axis(run))

@@ -64,6 +64,13 @@ class ModelView:
     kept: Mapping[int, tuple[int, ...]]
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
+    @property
+    def same_answers(self) -> int | None:
+        """How many examples the pyramid answers as the dense model does; None for numbers, which never quite agree."""
+        if not all(one.probabilities for one in self.explanations):
+            return None
+        return sum(one.prediction == one.dense_prediction for one in self.explanations)
+
 
 def load_pyramid(path: str | Path) -> tuple[PyramidClassifier, bool]:
     """A trained classifier, and whether it was saved as a pyramid; a dense one gets the default schedule.
@@ -100,11 +107,11 @@ def look_at(
     classifier, trained = load_pyramid(path)
     settings = classifier.settings
     assert settings is not None
+    encoders = look_inside(classifier, texts, stepped=stepped)
     explanations = []
     for text in texts[:examples]:
         explanations.append(classifier.explain(text))
         stepped()
-    encoders = look_inside(classifier, texts, stepped=stepped)
     layers = int(classifier.model.config.num_hidden_layers)
     measurable = settings.selector != "pool"
     return ModelView(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -30,32 +30,25 @@ CHOSEN = 3  # sentences that are drawn as figures as well
 
 @dataclass(frozen=True)
 class Call:
-    """How the report was asked for: what its commands say.
+    """How the report was asked for, which its commands repeat.
 
     Attributes:
-        results: The folder of results.
-        model: The model's folder; None without a model.
-        texts: The file of texts; None for the built-in ones.
-        data: The folder of the tasks; None when their lengths were not wanted.
-        out: The page.
+        options: Option -> value, for those that differ from their defaults.
 
     Example:
-        >>> Call(model="my-model", texts="my texts.txt").line()
+        >>> Call({"--model": "my-model", "--texts": "my texts.txt"}).line()
         "pyramid-bert report --results results --model my-model --texts 'my texts.txt' --out report.html"
     """
 
-    results: str = "results"
-    model: str | None = None
-    texts: str | None = None
-    data: str | None = None
-    out: str = "report.html"
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, *more: str) -> str:
         """The command line."""
-        words = ["pyramid-bert", "report", "--results", self.results, "--model", self.model or "DIR"]
-        words += ["--texts", self.texts] if self.texts else []
-        words += ["--data", self.data] if self.data else []
-        return shlex.join([*words, "--out", self.out, *more])
+        first, last = {"--results": "results", "--model": "DIR"}, {"--out": "report.html"}
+        given = {**first, **{name: value for name, value in self.options.items() if name not in last}}
+        given |= last | {name: value for name, value in self.options.items() if name in last}
+        words = [word for pair in given.items() for word in pair]
+        return shlex.join(["pyramid-bert", "report", *words, *more])
 
 
 def pictures_of(results: Results, view: ModelView | None) -> list[Picture]:
@@ -180,8 +173,8 @@ def _figures(pictures: Sequence[Picture], inline: dict[str, Html], call: Call) -
 
 def _tiles(results: Results, view: ModelView | None) -> Html:
     tiles = [*_study_tiles(results), *_speed_tiles(results)]
-    if view is not None:
-        same = sum(one.prediction == one.dense_prediction for one in view.explanations)
+    same = None if view is None else view.same_answers
+    if view is not None and same is not None:
         tiles.append(
             (
                 f"{same}/{len(view.explanations)}",

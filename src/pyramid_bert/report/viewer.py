@@ -35,12 +35,14 @@ def viewer(view: ModelView | None, line: str) -> Html:
     title = "Look inside a sentence"
     if view is None:
         return section("viewer", title, missing("No model was given, so no sentence is explained.", line))
-    same = sum(one.prediction == one.dense_prediction for one in view.explanations)
     how = "as it was saved" if view.trained else "dense weights with the default schedule, not fine-tuned as a pyramid"
-    note = (
-        f"{view.name} ({view.layers} layers; {how}). Pyramid and dense model give the same answer to {same} of "
-        f"{len(view.explanations)} examples. Type to find one, then step through the layers with the buttons or the "
-        "arrow keys: what is coloured is still there, and a token that is gone shows the one that stands for it."
+    note = f"{view.name} ({view.layers} layers; {how}). "
+    if view.same_answers is not None:
+        count = len(view.explanations)
+        note += f"Pyramid and dense model give the same answer to {view.same_answers} of {count} examples. "
+    note += (
+        "Type to find one, then step through the layers with the buttons or the arrow keys: what is coloured is still "
+        "there, and a token that is gone shows the one that stands for it."
     )
     choose = tag(
         "div",
