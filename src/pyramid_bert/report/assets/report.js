@@ -294,7 +294,7 @@ function startViewer() {
     const found = /^#viewer=(\d+)(?:,(\d+))?$/.exec(location.hash);
     if (!found) return false;
     show(Number(found[1]) - 1, Number(found[2] ?? 0));
-    find("#viewer").scrollIntoView();
+    find("#viewer").scrollIntoView({ behavior: "instant" });
     return true;
   }
   addEventListener("hashchange", linked);
