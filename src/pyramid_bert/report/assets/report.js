@@ -105,7 +105,7 @@ function tooltip(chart, axis, panel, point, held) {
     const x = point.x[other.key];
     if (x !== null && x !== undefined) add(other.title.replace(/ \(.*\)/, "").split(",")[0], place(other, x));
   }
-  add("over", seeds);
+  add("mean over", seeds);
   tip.append(list);
   const summary = chart.series.find((series) => series.name === point.series)?.summary;
   if (summary) tip.append(element("span", "note", summary));
@@ -158,11 +158,15 @@ function drawPanel(box, chart, axis, panel, visible) {
 
 function startPanel(box, svg, marks, width, tell) {
   let held = null;
+  const ring = drawn("circle", { class: "ring", r: 10 }); // the last to be drawn, so over marks at the same place
+  svg.append(ring);
   function show(found) {
     box.querySelector(".tip")?.remove();
     box.classList.toggle("lit", found !== null);
     for (const other of marks) other.mark.classList.toggle("lit", other === found);
+    ring.style.display = found === null ? "none" : "";
     if (found === null) return;
+    ring.setAttribute("transform", found.mark.getAttribute("transform"));
     const tip = tell(found.point, found === held);
     box.append(tip);
     const frame = svg.getBoundingClientRect(), ratio = frame.width / width || 1;
@@ -180,6 +184,7 @@ function startPanel(box, svg, marks, width, tell) {
     const best = marks.reduce((found, mark) => (found === null || far(mark) < far(found) ? mark : found), null);
     return best && far(best) <= reach ? best : null;
   }
+  show(null);
   svg.addEventListener("pointermove", (event) => show(nearest(event) ?? held));
   svg.addEventListener("pointerleave", () => show(held));
   svg.addEventListener("click", (event) => {
