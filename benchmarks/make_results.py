@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pictures import shrink
-from results_data import Paper, Run, load_runs, points, read_paper
+from results_data import Paper, read_paper
 from results_page import (
     ALLOWED_LOSS,
     WANTED_SPEED,
@@ -32,6 +32,7 @@ from results_page import (
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.files import write_text
 from pyramid_bert.study.plot import draw
+from pyramid_bert.study.runs import Run, load_runs, points
 
 ROOT = Path(__file__).parents[1]
 PAPER = Path(__file__).with_name("paper-glue.toml")

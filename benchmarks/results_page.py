@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from results_data import Paper, Point, Run, best_first, points
+from results_data import Paper
 
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.study import Cell
 from pyramid_bert.study.grid import schedule_name
 from pyramid_bert.study.render import NOTHING, columns_of, markdown, shown, target_name
+from pyramid_bert.study.runs import Point, Run, best_first, points
 from pyramid_bert.study.table import Estimate, StudyTable
 
 OVER_C, OVER_A, SPACES = (1.5, 2.0, 3.0), (1.5, 2.0, 3.0, 3.5), (0.3, 0.7)

@@ -132,6 +132,45 @@ def tiny_model_dir(tmp_path_factory, tiny_bert, tokenizer):
 
 
 @pytest.fixture(scope="session")
+def write_study():
+    """Writes an experiment and made-up results of it under a folder.
+
+    Dense is 0.90 on every task; a pyramid loses two points for each x of its speed-up beyond 1, and a point more with
+    "Rand"; seed 1 is half a point better than seed 0. Speed-ups are 1 / (share of the tokens kept in the middle layer).
+    """
+    from pyramid_bert.study import load_study
+    from pyramid_bert.study.runs import Run
+    from pyramid_bert.study.store import Store
+
+    def write(root, name, *, methods=("CS-1", "Rand"), tasks=("rte", "mrpc"), select=None, more="", harm=1.0):
+        select = select or "[{ keep_ratio = 0.5, last_layer = 1 }, { keep_ratio = 0.25, last_layer = 1 }]"
+        lines = [f'name = "{name}"', f"methods = {list(methods)}", f"tasks = {list(tasks)}", "seeds = [0, 1]", more]
+        file = root / "experiments" / f"{name}.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join([*lines, f"configurations.select = {select}"]))
+        run = Run(f"experiments/{name}.toml", load_study(file), Store(root / "results" / name))
+        for cell in run.cells:
+            over_c = 1.0 if cell.is_dense else round(256 / cell.schedule.lengths(256, 6)[2], 6)
+            lost = 0.0 if cell.is_dense else harm * 0.02 * (over_c - 1) + 0.01 * (cell.method == "Rand")
+            record = {
+                "status": "done",
+                "value": 0.9 - lost + 0.005 * cell.seed,
+                "ideal": {"over_a": 3 * over_c, "over_c": over_c},
+                "space": {"printed": 1 - 1 / over_c, "attention_input": 1 - 1 / over_c},
+                "command": f"pyramid-bert study run experiments/{name}.toml --only {cell.id} --again",
+            }
+            run.store.write(cell.key, record)
+            if run.study.measure and not cell.is_dense:
+                speeds = {"over_c": over_c - 0.2, "over_a": over_c, "dense_over_a": 1.5}
+                Store(run.store.folder / "measured").write(
+                    cell.measurement(run.study.measure), {"status": "done", **speeds}
+                )
+        return run
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def vocabulary():
     """The ids of the special tokens and the list of ordinary words."""
     return SimpleNamespace(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK, words=tuple(WORDS))

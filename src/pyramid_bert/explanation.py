@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class LayerView:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The way of one text through a pyramid.
+    """The way of one text through a pyramid. Draws itself in a notebook and by `rich.print`.
 
     Attributes:
         text: The text; a pair is joined with " ‖ ".
@@ -37,6 +40,7 @@ class Explanation:
         probabilities: Label -> probability; empty for regression.
         dense_prediction: What the same weights predict when no token is dropped.
         settings: The pyramid's settings, as `PyramidConfig.to_dict` gives them.
+        dense_probabilities: Label -> probability without dropping; empty for regression.
     """
 
     text: str
@@ -46,6 +50,7 @@ class Explanation:
     probabilities: dict[str, float]
     dense_prediction: Any
     settings: dict[str, Any]
+    dense_probabilities: dict[str, float] = field(default_factory=dict)
 
     def survived_to(self, position: int) -> int:
         """The last layer after which the token at `position` was still there; 0 when it was dropped at once."""
@@ -54,6 +59,11 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict."""
         return dataclasses.asdict(self)
+
+    def __rich__(self) -> RenderableType:
+        from .viz import token_pyramid
+
+        return token_pyramid(self)
 
     def _repr_html_(self) -> str:
         from .viz import explanation_html

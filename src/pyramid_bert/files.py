@@ -27,6 +27,7 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # a temporary file is its owner's alone; this one is to be read and served
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -36,6 +36,7 @@ def explain(model: Any, tokenizer: Any, labels: Labels, text: Text, batch: dict[
         probabilities=_probabilities(labels.classes, logits),
         dense_prediction=labels.decode(dense)[0].item(),
         settings=settings.to_dict(),
+        dense_probabilities=_probabilities(labels.classes, dense),
     )
 
 

@@ -140,6 +140,14 @@ def test_explain_tells_the_way_of_every_token(trained):
     assert explanation.layers[1].radius > 0
 
 
+def test_the_dense_answer_stands_beside_the_pyramids(trained):
+    explanation = trained.explain("the film is a brilliant story")
+    dense = explanation.dense_probabilities
+    assert dense.keys() == explanation.probabilities.keys()
+    assert max(dense, key=dense.get) == explanation.dense_prediction
+    assert abs(sum(dense.values()) - 1) < 1e-5
+
+
 def test_explaining_changes_nothing(trained, sentiment):
     texts, _ = sentiment(5)
     before = trained.predict_logits(texts)

@@ -28,7 +28,7 @@ LAYERS = [
     {"classifier", "tracing"},
     {"lra"},
     {"study", "bench", "viz", "theory"},
-    {"search"},
+    {"search", "report"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},

@@ -7,9 +7,11 @@ import pytest
 
 from pyramid_bert.cli import main
 from pyramid_bert.data.glue import TASKS
-from pyramid_bert.study import METHODS
+from pyramid_bert.study import METHODS, load_study
 from pyramid_bert.study.methods import in_order
-from pyramid_bert.study.table import Estimate
+from pyramid_bert.study.runs import Point, Run, against_dense, load_runs, points
+from pyramid_bert.study.store import Store
+from pyramid_bert.study.table import Estimate, Result
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TASK_NAMES = ("rte", "mrpc")
@@ -76,8 +78,7 @@ def made(cell, option):
 def load(scripts, root, name="glue-lite", measure="false", done=DONE, measured=()):
     """The studies of a folder, after writing one into it."""
     (root / "experiments" / f"{name}.toml").write_text(SPEC.format(name=name, measure=measure))
-    data = scripts("results_data")
-    run = data.Run("", data.load_study(root / "experiments" / f"{name}.toml"), data.Store(root / "results" / name))
+    run = Run("", load_study(root / "experiments" / f"{name}.toml"), Store(root / "results" / name))
     for cell in run.cells if done else ():
         if cell.is_dense:
             run.store.write(cell.key, record(cell, DENSE[cell.task][cell.seed], 1.0, 60.0))
@@ -85,11 +86,11 @@ def load(scripts, root, name="glue-lite", measure="false", done=DONE, measured=(
             run.store.write(cell.key, record(cell, found[0][cell.seed], found[1], 20.0))
             if cell.task in measured:
                 speeds = {"over_c": found[1] - 0.2, "over_a": found[1], "dense_over_a": 1.5}
-                store = data.Store(run.store.folder / "measured")
+                store = Store(run.store.folder / "measured")
                 store.write(
                     cell.measurement(run.study.measure), {"status": "done", **speeds, **made(cell, "--measure")}
                 )
-    return data.load_runs(root / "experiments", root / "results")
+    return load_runs(root / "experiments", root / "results")
 
 
 def page_of(scripts, root, runs):
@@ -150,10 +151,9 @@ def test_points_lost_beside_the_papers(scripts, root):
     assert "| CS-k-1 | paper | – | – | – |" in tables.partition("| at 3.5x |")[2].partition("\n\n")[0]
 
 
-def test_points_are_lost_seed_by_seed(scripts):
-    data = scripts("results_data")
+def test_points_are_lost_seed_by_seed():
     rows = [("Dense", 0, 0.9), ("Dense", 1, 0.7), ("Merge", 1, 0.6), ("Merge", 2, 0.5)]
-    changes = data.against_dense([data.Result("rte", m, "", seed, value, 1.0) for m, seed, value in rows])
+    changes = against_dense([Result("rte", m, "", seed, value, 1.0) for m, seed, value in rows])
     assert [(r.method, r.seed, round(r.value, 6)) for r in changes] == [
         ("Dense", 0, 0.0),
         ("Dense", 1, 0.0),
@@ -201,7 +201,7 @@ def test_the_prize(scripts, root):
 
 def test_the_prize_counts_measurements_of_all_tasks_only(scripts, root):
     (run,) = load(scripts, root, "prize-1", "true", measured=["rte"])
-    found = scripts("results_data").points(run)
+    found = points(run)
     assert [point.speed("measured-c") for point in found] == [None] * 3
     assert scripts("results_page").closeness(found, "measured-c") == ""
 
@@ -215,7 +215,7 @@ def test_the_prize_counts_measurements_of_all_tasks_only(scripts, root):
     ],
 )
 def test_how_close(scripts, speed, change, words):
-    point = scripts("results_data").Point("Merge", "x", Estimate(change, None, 1), {"ideal-c": (speed,)})
+    point = Point("Merge", "x", Estimate(change, None, 1), {"ideal-c": (speed,)})
     assert words in scripts("results_page").closeness([point], "ideal-c")
 
 
@@ -230,11 +230,11 @@ def test_words(scripts):
 
 
 def test_training_is_told_apart_by_task_and_method(scripts, tmp_path):
-    data, page = scripts("results_data"), scripts("results_page")
+    page = scripts("results_page")
     text = SPEC.format(name="s", measure="false").replace('"Merge"]', '"Merge", "Merge+KD"]')
     file = tmp_path / "s.toml"
     file.write_text(text.replace("epochs = 1", "epochs = 1, batch_size = 8, temperature = 3"))
-    cells = [cell for cell in data.load_study(file).cells(TASKS) if not cell.is_dense]
+    cells = [cell for cell in load_study(file).cells(TASKS) if not cell.is_dense]
     same = "1 epoch, batches of 8, learning rate 2e-05, mixed precision (bf16)"
     assert page.training(cells) == f"CS-k-1, Merge: {same}; Merge+KD: {same}, temperature 3"
 

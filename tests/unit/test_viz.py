@@ -140,6 +140,12 @@ def test_lines_do_not_break_inside_a_word_that_fits(long):
         assert draw(long, width).split("layer 1")[0].count("lighthouse") == 11
 
 
+def test_an_explanation_draws_itself(small):
+    file = io.StringIO()
+    Console(file=file, width=70).print(small)
+    assert file.getvalue() == draw(small, 70)
+
+
 def test_the_console_gives_the_width_and_no_more_than_it_has_is_used(long):
     file = io.StringIO()
     Console(file=file, width=60).print(token_pyramid(long))
@@ -215,6 +221,7 @@ def test_tokens_that_nothing_stands_for_are_forgotten():
     ("changes", "line"),
     [
         ({}, "pyramid: positive 0.98 · dense: positive"),
+        ({"dense_probabilities": {"positive": 0.9, "negative": 0.1}}, "pyramid: positive 0.98 · dense: positive 0.90"),
         ({"dense_prediction": "negative"}, "pyramid: positive 0.98 · dense: negative (differs)"),
         ({"prediction": 3.14159, "dense_prediction": 3.5, "probabilities": {}}, "pyramid: 3.142 · dense: 3.5"),
         ({"prediction": "good\x1b[2J\n", "probabilities": {}}, "pyramid: good\ufffd[2J\ufffd · dense: positive"),
@@ -300,7 +307,8 @@ def test_the_page_needs_no_network_and_writes_text_only_as_text(small):
     assert page.startswith("<!doctype html>")
     assert not re.search(r"https?:|src=|@import|url\(|fetch\(|\bimport\b", page)
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", page)
-    assert "prefers-color-scheme: dark" in page
+    assert "color-scheme: light dark" in page
+    assert "light-dark(" in page
 
 
 def test_pages_in_one_notebook_cannot_clash(small):

@@ -26,6 +26,7 @@ COMMANDS = {
     "theory": "measure both sides of the paper's bound on what a pyramid loses",
     "study": "run a grid of methods, tasks and seeds, and make the paper's tables of it",
     "lra": "run Long Range Arena: Performer and BigBird behind a selection; make its Pathfinder images",
+    "report": "build one page of results, figures and token pyramids",
     "schedule": "show what a schedule keeps and what it costs",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .axes import AXES
 from .methods import CORESETS, DENSE, METHODS, in_order
 from .pareto import Point, pareto_front
 from .table import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Distinct to colour-blind eyes as well (after Okabe and Ito), and told apart by marker where colours come round again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B5A2B", "#6A3D9A", "#9C9C00")
@@ -43,6 +46,19 @@ def draw(
         name: Of the study, for the title.
         suffixes: The formats wanted.
     """
+    picture = figure(results, axis, titles, metrics, name)
+    files = [out.with_suffix(suffix) for suffix in suffixes]
+    for file in files:
+        check_writable_file(file)
+    for file in files:
+        picture.savefig(file, dpi=100)
+    return files
+
+
+def figure(
+    results: Sequence[Result], axis: str, titles: Mapping[str, str], metrics: Mapping[str, str], name: str
+) -> Figure:
+    """The picture that `draw` writes, which takes the same."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -51,23 +67,18 @@ def draw(
     tasks = [task for task in titles if any(r.task == task and r.x is not None and r.method != DENSE for r in results)]
     if not tasks:
         raise PyramidError(f"nothing to draw: no cell has both a result and a place on the axis {axis}")
-    files = [out.with_suffix(suffix) for suffix in suffixes]
-    for file in files:
-        check_writable_file(file)
     methods = in_order(r.method for r in results)
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
-    figure = Figure(figsize=(6.2 * columns, 4.4 * rows), layout=ConstrainedLayoutEngine(h_pad=0.1))
-    figure.suptitle(f"{name}: mean over seeds, Pareto fronts")
-    panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    picture = Figure(figsize=(6.2 * columns, 4.4 * rows), layout=ConstrainedLayoutEngine(h_pad=0.1))
+    picture.suptitle(f"{name}: mean over seeds, Pareto fronts")
+    panels = np.atleast_1d(picture.subplots(rows, columns, squeeze=False)).ravel()
     for panel, task in zip(panels, tasks, strict=False):
         _panel(panel, [r for r in results if r.task == task and r.x is not None], methods)
         panel.set(title=titles[task], ylabel=f"{metrics[task]}, %", xlabel=AXES[axis][0])
     for panel in panels[len(tasks) :]:
         panel.set_axis_off()
-    for file in files:
-        figure.savefig(file, dpi=100)
-    return files
+    return picture
 
 
 def means(results: Sequence[Result], method: str) -> list[Point]:

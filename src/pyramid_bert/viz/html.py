@@ -11,6 +11,8 @@ from typing import Any
 from ..explanation import Explanation
 from .terminal import Stage, fate, pieces, prediction_texts, stages
 
+# What the page is made of, by the place where it goes.
+_PARTS = {"__TEMPLATE__": "token_pyramid.html", "__SCRIPT__": "token_pyramid.js"}
 _PLACEHOLDER = "__EXPLANATION__"
 
 
@@ -39,12 +41,19 @@ def explanation_html(explanation: Explanation) -> str:
         >>> page.startswith("<!doctype html>"), "a fine film" in page
         (True, True)
     """
-    template = resources.files(__package__).joinpath("explanation.html").read_text(encoding="utf-8")
-    return template.replace(_PLACEHOLDER, _script_safe(_payload(explanation)))
+    page = part("explanation.html")
+    for place, name in _PARTS.items():
+        page = page.replace(place, part(name))
+    return page.replace(_PLACEHOLDER, script_safe(payload(explanation)))
 
 
-def _payload(explanation: Explanation) -> dict[str, Any]:
-    """What the page draws, with every number and name as it will be read."""
+def part(name: str) -> str:
+    """A file of this room: "token_pyramid.html" is the picture's template, "token_pyramid.js" what fills it."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def payload(explanation: Explanation) -> dict[str, Any]:
+    """What `drawTokenPyramid` draws, with every number and name as it will be read."""
     pyramid, dense, differ = prediction_texts(explanation)
     return {
         "text": explanation.text,
@@ -71,6 +80,6 @@ def _setting(value: Any) -> str:
     return str(value)
 
 
-def _script_safe(data: dict[str, Any]) -> str:
+def script_safe(data: Any) -> str:
     """JSON in ASCII that cannot end the script element around it, nor open a comment or another one."""
     return json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

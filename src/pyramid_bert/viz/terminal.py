@@ -95,15 +95,16 @@ def fate(settings: Mapping[str, Any]) -> str:
 
 
 def prediction_texts(explanation: Explanation) -> tuple[str, str, bool]:
-    """The pyramid's answer with its probability, the dense one, and whether two labels differ."""
-    pyramid, dense = (_answer(value) for value in (explanation.prediction, explanation.dense_prediction))
-    probability = explanation.probabilities.get(str(explanation.prediction))
+    """The pyramid's answer and the dense one, with their probabilities, and whether two labels differ."""
+    pyramid, dense = explanation.prediction, explanation.dense_prediction
     differ = bool(explanation.probabilities) and pyramid != dense
-    return pyramid if probability is None else f"{pyramid} {probability:.2f}", dense, differ
+    return _answer(pyramid, explanation.probabilities), _answer(dense, explanation.dense_probabilities), differ
 
 
-def _answer(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, Real) and not isinstance(value, Integral) else str(value)
+def _answer(value: Any, probabilities: Mapping[str, float]) -> str:
+    number = isinstance(value, Real) and not isinstance(value, Integral)
+    probability = probabilities.get(str(value))
+    return (f"{value:.4g}" if number else str(value)) + ("" if probability is None else f" {probability:.2f}")
 
 
 def token_pyramid(explanation: Explanation, width: int | None = None) -> RenderableType:

@@ -1,7 +1,7 @@
 """A Pathfinder image and the paths that were drawn in it: two long dashed snakes, distractors, two discs.
 
 After the published description of the generator by Kim, Linsley, Thakkar and Serre (2020), with the parameters of Long
-Range Arena (Tay et al., 2021). What differs is in docs/design/0011-pathfinder.md.
+Range Arena (Tay et al., 2021). What differs is in docs/design/0013-pathfinder.md.
 """
 
 from __future__ import annotations

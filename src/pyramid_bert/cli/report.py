@@ -1,0 +1,124 @@
+"""Build one self-contained page of results, figures and a model's token pyramids: it opens from disk, without network.
+
+Tables and charts come from the JSON files in --results, with the experiment files that belong to them. With --model the
+page also explains example sentences, and shows what the model's tokens look like. Sections whose results are not there
+say which command would make them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..files import check_writable, check_writable_file, write_text
+from .options import add_json_option, messages, print_json, steps_shown
+
+if TYPE_CHECKING:
+    from ..data import Text
+    from ..report import ModelView, Results
+
+EPILOG = """examples:
+  pyramid-bert report --out report.html
+  pyramid-bert report --model my-model --texts reviews.txt --out report.html
+  pyramid-bert report --model my-model --data glue --figures figures --out report.html
+
+A file of texts has one text a line (.txt), or is a CSV, TSV, JSONL or Parquet file with the column --text-column."""
+
+
+DEFAULTS = {
+    "results": "results",
+    "experiments": "experiments",
+    "model": None,
+    "texts": None,
+    "text_column": "text",
+    "text_pair_column": None,
+    "examples": 24,
+    "max_texts": 128,
+    "data": None,
+    "out": "report.html",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("--results", metavar="DIR", help="where results are kept (default: results)")
+    parser.add_argument("--experiments", metavar="DIR", help="the studies' TOML files (default: experiments)")
+    parser.add_argument("--model", metavar="DIR", help="the folder of a trained classifier, pyramid or dense")
+    parser.add_argument("--texts", metavar="FILE", help="texts to look at (default: a dozen sentences about films)")
+    parser.add_argument("--text-column", metavar="NAME", help="their column (default: text)")
+    parser.add_argument("--text-pair-column", metavar="NAME", help="the column of the second text of a pair")
+    parser.add_argument("--examples", type=int, metavar="N", help="texts in the viewer (default: 24)")
+    parser.add_argument("--max-texts", type=int, metavar="N", help="texts in the figures (default: 128)")
+    parser.add_argument("--data", metavar="DIR", help="folder of the studies' tasks, for the lengths of their texts")
+    parser.add_argument("--out", metavar="FILE", help="the page (default: report.html)")
+    parser.add_argument("--figures", metavar="DIR", help="write the figures as PNG and SVG files as well")
+    parser.set_defaults(**DEFAULTS)
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Reads, looks at the model, and writes."""
+    for option in ("examples", "max_texts"):
+        if getattr(args, option) < 1:
+            raise UsageError(f"--{option.replace('_', '-')} must be at least 1, got {getattr(args, option)}")
+    for option in ("texts", "data"):
+        if getattr(args, option) and not args.model:
+            raise UsageError(f"--{option} is for a model to look at; give --model as well")
+    out = Path(args.out)
+    check_writable_file(out)
+    if args.figures:
+        check_writable(Path(args.figures))
+
+    from ..report import Call, collect_results, pictures_of, report_html, write_pictures
+    from ..report.figures import styled
+
+    with styled():  # a missing matplotlib is noticed before any work
+        results = collect_results(Path(args.results), Path(args.experiments))
+        view = _look(args, results) if args.model else None
+        pictures = pictures_of(results, view)
+    changed = {name: value for name, default in DEFAULTS.items() if (value := getattr(args, name)) != default}
+    call = Call({f"--{name.replace('_', '-')}": str(value) for name, value in changed.items()})
+    page = report_html(results, view, pictures, call, f"{datetime.now(UTC):%Y-%m-%d}")
+    write_text(out, page)
+    files = [str(path) for path in write_pictures(pictures, Path(args.figures))] if args.figures else []
+    if args.json:
+        print_json({"page": str(out), "bytes": len(page.encode()), "figures": files})
+    else:
+        messages().print(
+            f"page in {out} ({len(page.encode()) / 1e6:.1f} MB)"
+            + f", {len(files)} files in {args.figures}" * bool(files)
+        )
+
+
+def _look(args: argparse.Namespace, results: Results) -> ModelView:
+    """What the model shows, with a progress bar."""
+    from ..report import look_at
+
+    texts = _texts(args)[: args.max_texts]
+    others = {"these texts": texts} | _tasks(args.data, results) if args.data else {"these texts": texts}
+    with steps_shown("looking at texts", min(args.examples, len(texts)) + len(texts)) as step:
+        return look_at(args.model, texts, examples=args.examples, others=others, stepped=step)
+
+
+def _texts(args: argparse.Namespace) -> list[Text]:
+    from ..data import read_table
+    from ..report.viewer import EXAMPLES
+
+    if args.texts is None:
+        return list(EXAMPLES)
+    if Path(args.texts).suffix == ".txt":
+        lines = Path(args.texts).read_text(encoding="utf-8").splitlines()
+        return [line.strip() for line in lines if line.strip()]
+    columns = {"text_column": args.text_column, "pair_column": args.text_pair_column}
+    return read_table(args.texts, **columns, label_column=None).texts
+
+
+def _tasks(folder: str, results: Results) -> dict[str, list[Text]]:
+    """The dev texts of all tasks that the studies have, by the tasks' titles."""
+    from ..data import TASKS, load_task
+
+    names = dict.fromkeys(task for run in results.runs.values() for task in run.study.tasks)
+    return {TASKS[name].title: load_task(name, folder, "dev").texts for name in names}

@@ -1,0 +1,63 @@
+"""`pyramid-bert report` as a user calls it."""
+
+import json
+
+import pytest
+
+from pyramid_bert.cli import main
+
+
+@pytest.fixture
+def folders(tmp_path, write_study, monkeypatch):
+    write_study(tmp_path, "glue-lite", tasks=["rte"])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_report_of_results_alone(folders, capsys):
+    assert main(["report"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "page in report.html" in captured.err
+    page = (folders / "report.html").read_text()
+    assert "No model was given" in page
+    assert "pyramid-bert report --results results --model DIR --out report.html" in page
+
+
+def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model_dir):
+    (folders / "texts.csv").write_text("sentence\nthe film is good\na sad story\n")
+    (folders / "rte").mkdir()
+    rows = ["sentence\tsentence2\tlabel", "a film\tit is good\tentailment", "a story\tit is sad\tnot_entailment"]
+    (folders / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
+    options = ["--model", str(tiny_model_dir), "--texts", "texts.csv", "--text-column", "sentence", "--examples", "1"]
+    assert main(["report", *options, "--data", ".", "--figures", "figures", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["page"] == "report.html"
+    assert made["bytes"] == (folders / "report.html").stat().st_size
+    names = {path.name for path in (folders / "figures").iterdir()}
+    assert {f"figures/{name}" for name in names} == set(made["figures"])
+    keys = ("cls-similarity", "clusters", "lengths", "schedule", "radius", "tokens-1", "pareto-glue-lite")
+    assert names == {f"{key}.{suffix}" for key in keys for suffix in ("png", "svg")}
+    page = (folders / "report.html").read_text()
+    assert '"text": "the film is good"' in page
+    assert '"text": "a sad story"' not in page  # looked at, but not explained
+    assert "these texts" in page
+    assert "RTE" in (folders / "figures" / "lengths.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--texts", "t.txt"], 2, "--texts is for a model to look at; give --model"),
+        (["--data", "glue"], 2, "--data is for a model to look at; give --model"),
+        (["--examples", "0"], 2, "--examples must be at least 1, got 0"),
+        (["--max-texts", "-1"], 2, "--max-texts must be at least 1, got -1"),
+        (["--results", "nowhere"], 1, "there is no folder nowhere"),
+        (["--out", "results"], 1, "it is a folder; name a file"),
+        (["--model", "nowhere/at/all"], 1, "no model folder at nowhere/at/all"),
+    ],
+)
+def test_mistakes_get_a_message_and_leave_no_page(folders, capsys, options, code, message):
+    assert main(["report", *options]) == code
+    assert message in capsys.readouterr().err
+    assert not (folders / "report.html").exists()
