@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pyramid_bert.data import TASKS
+from pyramid_bert.data import LRA_TASKS, TASKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
@@ -21,6 +21,14 @@ def test_the_table_of_tasks():
 def test_what_all_tasks_share():
     assert "learning rate 2e-5, 3 epochs, batches of 128 in evaluation" in PAGE.read_text(encoding="utf-8")
     assert {(task.learning_rate, task.epochs, task.eval_batch_size) for task in TASKS.values()} == {(2e-5, 3, 128)}
+
+
+def test_the_table_of_long_range_arena():
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = lines.index("| task | name | N | classes | a row | `dev` |") + 2
+    stated = [[cell.strip() for cell in line.split("|")[1:5]] for line in lines[start : start + len(LRA_TASKS)]]
+    assert stated == [[t.title, f"`{t.name}`", str(t.length), str(t.classes)] for t in LRA_TASKS.values()]
+    assert {t.vocabulary for t in LRA_TASKS.values()} == {256}
 
 
 def test_the_page_stays_short():
