@@ -362,6 +362,9 @@ def test_shards_of_another_shape_or_kind(tmp_path, small_shards):
     np.savez(path, images=np.zeros((4, 32, 32), np.uint8), labels=np.zeros(3, np.uint8))
     with pytest.raises(DataError, match=r"images-00000\.npz: the labels are uint8 \(3,\), not uint8 \(4,\)"):
         read_pathfinder(tmp_path)
+    np.savez(path, images=np.zeros((4, 32, 32), np.uint8), labels=np.array([0, 1, 2, 1], np.uint8))
+    with pytest.raises(DataError, match=r"images-00000\.npz, row 3: the label is 2; Pathfinder has 0 and 1"):
+        read_pathfinder(tmp_path)
 
 
 def test_a_folder_without_images(tmp_path):

@@ -229,6 +229,9 @@ def _read_shard(path: Path, window: int) -> tuple[NDArray[np.uint8], NDArray[np.
         raise DataError(f"{path}: the images are {images.dtype} {images.shape[1:]}, not uint8 {(window, window)}")
     if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
         raise DataError(f"{path}: the labels are {labels.dtype} {labels.shape}, not uint8 {images.shape[:1]}")
+    wrong = np.flatnonzero(labels > 1)
+    if len(wrong):
+        raise DataError(f"{path}, row {wrong[0] + 1}: the label is {labels[wrong[0]]}; Pathfinder has 0 and 1")
     return images, labels
 
 
