@@ -113,27 +113,21 @@ def test_the_page_loads_and_draws(page):
 
 def test_the_viewer_steps_by_buttons_and_arrow_keys(page):
     script = """
-      seen.start = viewer();
-      look().querySelector(".up").click();
-      seen.up = viewer();
-      press(look().querySelector(".text"), "ArrowUp");
-      press(look().querySelector(".up"), "ArrowRight");
-      seen.top = viewer();
-      press(look().querySelector(".text"), "ArrowDown");
-      seen.down = viewer();
+      const [text, up, down] = [".text", ".up", ".down"].map((name) => look().querySelector(name));
+      const acts = [() => up.click(), () => press(text, "ArrowUp"), () => press(text, "ArrowDown"), () => down.click(),
+        () => press(up, "ArrowRight"), () => press(up, "ArrowRight"), () => press(up, "ArrowLeft")];
+      seen.steps = [viewer()];
+      for (const act of acts) { act(); seen.steps.push(viewer()); }
       look().querySelector(".token:not(.kept)").click();
-      seen.gone = viewer();
+      seen.gone = viewer().detail;
     """
     seen = probe(page, script)
-    tokens = seen["start"]["kept"]
-    assert seen["start"]["where"] == "The input"
-    assert seen["start"]["text"] == TEXTS[0]
-    assert seen["up"]["where"].startswith("After layer")
-    assert seen["top"]["kept"] < seen["up"]["kept"] <= tokens
-    assert seen["top"]["kept"] <= seen["down"]["kept"] < tokens
-    assert re.match(
-        r"“.+” is gone\. It was merged into “.+”", seen["gone"]["detail"].replace("\u2068", "").replace("\u2069", "")
-    )
+    low, middle, high = "The input", "After layer 1", "After layers 2–4"
+    assert [step["where"] for step in seen["steps"]] == [low, middle, high, middle, low, middle, high, middle]
+    left = [step["kept"] for step in seen["steps"][:3]]
+    assert left == sorted(set(left), reverse=True)
+    assert seen["steps"][1]["note"] == f"{left[1]} of {left[0]} tokens left"
+    assert re.match(r"“.+” is gone\. It was merged into “.+”", re.sub("[\u2068\u2069]", "", seen["gone"]))
 
 
 def test_a_sentence_is_found_by_typing_and_by_its_link(page):

@@ -69,7 +69,7 @@ class ModelView:
         """How many examples the pyramid answers as the dense model does; None for numbers, which never quite agree."""
         if not all(one.probabilities for one in self.explanations):
             return None
-        return sum(int(one.prediction == one.dense_prediction) for one in self.explanations)
+        return sum(bool(one.prediction == one.dense_prediction) for one in self.explanations)
 
 
 def load_pyramid(path: str | Path) -> tuple[PyramidClassifier, bool]:
