@@ -9,6 +9,7 @@ set, the texts with at least as many tokens as there are ranks are taken. Prints
 import argparse
 import dataclasses
 import json
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -16,7 +17,7 @@ from rich.progress import Progress
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.bench import describe_machine
 from pyramid_bert.data import TASKS, encode, load_task, table_hash
-from pyramid_bert.theory import token_importance
+from pyramid_bert.theory import Importance, token_importance
 
 BATCH = 32
 
@@ -38,14 +39,22 @@ def main() -> None:
             model, long, layers=layers, ranks=args.ranks, batch_size=BATCH, after_each=lambda: progress.advance(bar)
         )
     report = {
-        "task": args.task,
+        "task": TASKS[args.task].title,
+        "command": f"python benchmarks/importance.py MODEL {args.task} DATA --ranks {args.ranks}",
         "model": {"layers": depth, "hidden_size": model.config.hidden_size},
         "dev_texts": len(items),
         "data_sha256": table_hash(dev),
         "machine": describe_machine(),
-        "results": [dataclasses.asdict(one) for one in found],
+        "rows": [_row(one) for one in found],
     }
     print(json.dumps(report, indent=1))
+
+
+def _row(found: Importance) -> dict[str, Any]:
+    """As the report reads it."""
+    method = {1: "CS-1", "all": "CS-k-1"}[found.centers_per_step]
+    fields = dataclasses.asdict(found)
+    return {"method": method, "mutual_information": fields.pop("information"), **fields}
 
 
 def _arguments() -> argparse.Namespace:

@@ -67,9 +67,7 @@ def by_method(result: Result) -> str:
 def by_schedule(run: Run) -> Series:
     """Series for a comparison of schedules: the method, and the kind of schedule it ran with."""
     kinds = {cell.configuration: cell.schedule.kind for cell in run.cells if cell.schedule is not None}
-    # A random schedule is written down by its lengths: an experiment file names each of them.
-    words = {"custom": "random"}
-    return lambda result: f"{result.method}, {words.get(kinds[result.configuration], kinds[result.configuration])}"
+    return lambda result: f"{result.method}, {kinds[result.configuration]}"
 
 
 def names_of(results: Sequence[Result], series: Series) -> list[str]:
