@@ -73,7 +73,7 @@ def test_replacing_is_weighted_attention_at_every_layer(tiny_bert, tiny_batch, d
     assert_same_at_every_layer(*both_ways(model, batch, **settings), TOLERANCE[dtype])
 
 
-CHOOSERS = [name for name in selector_names() if name != "pool"]
+CHOOSERS = [name for name in selector_names() if get_selector(name).select is not None]
 
 
 @pytest.mark.parametrize("impl", ["eager", "sdpa"])
