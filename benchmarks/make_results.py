@@ -68,22 +68,24 @@ clock, added up over cells of which several may have run at once.
 REPRODUCES = """
 ## What reproduces and what does not
 
-One seed so far, so differences of a point or two mean nothing; and this backbone is weak on RTE (56.3 where the larger
-class has 52.7) and CoLA, whose columns say little. Means over the five tasks, at ideal speed-ups over c:
+One seed so far, so differences of a point or two mean nothing; and this backbone is weak on RTE (56.3 where the
+larger class has 52.7) and CoLA, whose columns say little. Means over the five tasks, at ideal speed-ups over c:
 
-- **Reproduced.** One centre at a time is better than all at once (CS-1 63.2 and 54.1 at 2x and 3x, CS-k-1 58.9 and 48.6),
-  though not on MRPC and RTE. Core-sets are better than random tokens, first tokens and shorter inputs (61.0, 62.0 and 52.8 at
-  2x). At 3x over a, padded dense, as papers count, nothing is lost: most of that is padding, which dense sheds as well.
-- **Not reproduced.** The paper ranks core-sets above attention; here tokens that receive most attention are better in the
-  mean (68.7, 65.8 and 57.3 at 1.5x, 2x and 3x; core-sets at their best m 67.2, 64.1 and 55.4). The paper ranks pooling last, and far; here it is among the best, and the best of all on MRPC.
-- **Beyond.** Merging what is not kept is the best at 3x (59.1, core-sets at their best m 55.4), above all on STS-B (72.4
-  against 50.6) and SST-2 (81.8 against 78.8); at 1.5x and 2x attention is ahead of it (67.4 and 64.2).
-- **Longer texts lose less.** IMDB at 256 tokens, speeds measured: 2x over c costs merging 1.3 points, 3x 3.6; dropping
-  2.5 and 5.5.
-- Pyramids start from the dense classifier and train one epoch more than it did. Where a gentle one is better than dense, that
-  epoch may be why.
-- **The prize** is at most 1 point lost at 2.5x over c. Here the best, merging, loses 6.6 at 2.5x (ideal). The recipe for it,
-  with the dense model as a teacher (`experiments/prize.toml`), has not been run to its end.
+- **Reproduced.** One centre at a time is better than all at once (CS-1 63.2 and 54.1 at 2x and 3x, CS-k-1 58.9 and
+  48.6), though not on MRPC and RTE. Core-sets are better than random tokens, first tokens and shorter inputs (61.0,
+  62.0 and 52.8 at 2x). At 3x over a, padded dense, as papers count, nothing is lost: most of that is padding, which
+  dense sheds as well.
+- **Not reproduced.** The paper ranks core-sets above attention; here tokens that receive most attention are better in
+  the mean (68.7, 65.8 and 57.3 at 1.5x, 2x and 3x; core-sets at their best m 67.2, 64.1 and 55.4). The paper ranks
+  pooling last, and far; here it is among the best, and the best of all on MRPC.
+- **Beyond.** Merging what is not kept is the best at 3x (59.1, core-sets at their best m 55.4), above all on STS-B
+  (72.4 against 50.6) and SST-2 (81.8 against 78.8); at 1.5x and 2x attention is ahead of it (67.4 and 64.2).
+- **Longer texts lose less.** IMDB at 256 tokens, speeds measured: 2x over c costs merging 1.3 points, 3x 3.6;
+  dropping 2.5 and 5.5.
+- Pyramids start from the dense classifier and train one epoch more than it did. Where a gentle one is better than
+  dense, that epoch may be why.
+- **The prize** is at most 1 point lost at 2.5x over c. Here the best, merging, loses 6.6 at 2.5x (ideal). The recipe
+  for it, with the dense model as a teacher (`experiments/prize.toml`), has not been run to its end.
 """
 ABOUT = {
     "glue-lite": "The paper's comparison on five GLUE tasks, with the pyramid both in fine-tuning and in inference.",
