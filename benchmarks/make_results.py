@@ -72,9 +72,9 @@ One seed so far, so differences of a point or two mean nothing; and this backbon
 larger class has 52.7) and CoLA, whose columns say little. Means over the five tasks, at ideal speed-ups over c:
 
 - **Reproduced.** One centre at a time is better than all at once (CS-1 63.2 and 54.1 at 2x and 3x, CS-k-1 58.9 and
-  48.6), though not on RTE, nor on MRPC at 3x. Core-sets are better than random tokens, first tokens and shorter inputs (61.0,
-  62.0 and 52.8 at 2x). At 3x over a, padded dense, as papers count, nothing is lost: most of that is padding, which
-  dense sheds as well.
+  48.6), though not on RTE, nor on MRPC at 3x. Core-sets are better than random tokens, first tokens and shorter
+  inputs (61.0, 62.0 and 52.8 at 2x). At 3x over a, padded dense, as papers count, nothing is lost: most of that is
+  padding, which dense sheds as well.
 - **Not reproduced.** The paper ranks core-sets above attention; here tokens that receive most attention are better in
   the mean (68.7, 65.8 and 57.3 at 1.5x, 2x and 3x; core-sets at their best m 67.2, 64.1 and 55.4). The paper ranks
   pooling last, and far; here it is among the best, and the best of all on MRPC.
