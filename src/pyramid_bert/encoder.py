@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from .backbone import Backbone
 from .cost import Placement
 from .errors import PyramidError
 from .reduction import Reduction
 from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
 from .select import Geometry, get_selector, pool_groups, shortest_cover, to_radius
 from .select.coreset import CentersPerStep, distance_to_cls
-from .select.distance import Metric
+from .select.distance import ROWS_AT_A_TIME, Metric
+from .select.summed import Summands, Sums
 from .tokens import Tokens
 from .trace import Radii, Trace
 
@@ -28,37 +31,6 @@ from .trace import Radii, Trace
 _TRACED: ContextVar[tuple[object, Trace | None]] = ContextVar("traced", default=(None, None))
 _MEASURED: ContextVar[tuple[object, Radii | None]] = ContextVar("measured", default=(None, None))
 _KEEPING_ALL: ContextVar[object] = ContextVar("keeping_all", default=None)
-
-
-class Backbone(Protocol):
-    """What the loop needs to know of a model family."""
-
-    def attend(
-        self,
-        layer: nn.Module,
-        hidden: Tensor,
-        bias: Tensor | None,
-        *,
-        queries: int | None = None,
-        voters: Tensor | None = None,
-        want_received: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attention of `layer`, with its Add & LayerNorm.
-
-        Args:
-            layer: One of the model's layers.
-            hidden: (B, N, D).
-            bias: (B, 1, 1, N) added to the key logits, or None.
-            queries: Compute only the first so many tokens; None for all.
-            voters: (B, Q) bool, which of the first Q queries count towards received attention; None when all do.
-            want_received: Return the attention (B, N) that each token receives as well.
-        """
-
-    def feed_forward(self, layer: nn.Module, hidden: Tensor) -> Tensor:
-        """The rest of `layer`: its feed-forward network with Add & LayerNorm."""
-
-    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
-        """Called with the input and output of each layer; returns what goes on to the next."""
 
 
 class Beginning(NamedTuple):
@@ -81,6 +53,7 @@ class PyramidEncoder(nn.Module):
     config: Any
     replaced: tuple[nn.Module]
     owner: tuple[Any]
+    hook: RemovableHandle | None = None  # of the embeddings
 
     def __init__(
         self,
@@ -206,12 +179,13 @@ class PyramidEncoder(nn.Module):
         full, plan, seed = tokens.counts, self._plan(tokens.counts), self._seed()
         if self.placement == "input" and list(plan[0]) != full:
             self.shrink(tokens, 0, plan[0], None, seed)
+        tokens.summands = None
         return Beginning(tokens, full, plan, seed)
 
     def _start(self, hidden: Tensor, mask: Tensor | None) -> Tokens:
         """Real tokens pushed to the left and padding cut off. Reads the true lengths from the device, once a pass."""
         rows, n, _ = hidden.shape
-        counts = [n] * rows
+        counts, summands = [n] * rows, Summands.behind(hidden)
         if mask is not None:
             *counts, cls_is_real, contiguous = torch.cat(
                 [mask.sum(1), mask[:, :1].all(0), (mask[:, 1:] <= mask[:, :-1]).all()[None]]
@@ -225,11 +199,12 @@ class PyramidEncoder(nn.Module):
             widest = max(counts)
             if not contiguous:
                 order = mask.long().sort(dim=1, descending=True, stable=True).indices[:, :widest]
-                hidden, mask = Reduction(order).apply(hidden), mask.gather(1, order)
+                hidden, mask, summands = Reduction(order).apply(hidden), mask.gather(1, order), None
             hidden, mask = hidden[:, :widest], mask[:, :widest]
+            summands = None if summands is None else summands.cut(widest)
         mask = None if min(counts) == hidden.shape[1] else mask
         copies = Reduction.keeping_all(hidden, mask) if self.reduce == "replace" else None
-        return Tokens(hidden, counts, mask, size=None, copies=copies)
+        return Tokens(hidden, counts, mask, size=None, copies=copies, summands=summands)
 
     def _plan(self, counts: list[int]) -> list[tuple[int, ...]]:
         """The tokens to keep at most, by layer and row: one look at the true lengths serves all layers."""
@@ -332,7 +307,7 @@ class PyramidEncoder(nn.Module):
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
         if to_nearest or merging or measured or ("geometry" in self.selector.knobs and not one_round):
-            knobs["geometry"] = Geometry.of(hidden, self.metric)
+            knobs["geometry"] = self._geometry(tokens)
         knobs["received"] = received
         wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
         # A generator for each layer: which layers reduce depends on the other rows, what they draw must not.
@@ -356,6 +331,12 @@ class PyramidEncoder(nn.Module):
             reduction = reduction.merged(tokens.sizes)
         self._record(tokens, number, reduction, hidden.new_zeros(len(hidden)) if radius is None else radius, keep)
         return reduction, keep
+
+    def _geometry(self, tokens: Tokens) -> Geometry:
+        """How the tokens lie to one another; from tables, if they allow it and only the compiled loops will ask."""
+        if tokens.summands is None or self.metric != "euclidean" or self.centers_per_step != 1:
+            return Geometry.of(tokens.hidden.detach(), self.metric)
+        return Geometry(Sums.of(tokens.summands).split(ROWS_AT_A_TIME))
 
     def _grouped(self, tokens: Tokens, keep: Sequence[int]) -> Reduction:
         """The reduction of a selector that chooses no token but puts them into groups."""

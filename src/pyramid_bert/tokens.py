@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .reduction import Reduction
+from .select.summed import Summands
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Tokens:
         mask: (B, N) bool; None when no row has pads.
         size: (B, N) input tokens behind each token; None when that is 1 or attention is not weighted.
         copies: With "replace": whose copy each token is; `counts` is of those that are none.
+        summands: What the tokens were made of, before the first layer and if known.
     """
 
     hidden: Tensor
@@ -27,6 +29,7 @@ class Tokens:
     mask: Tensor | None
     size: Tensor | None
     copies: Reduction | None = None
+    summands: Summands | None = None
 
     @property
     def sizes(self) -> Tensor:

@@ -16,7 +16,7 @@ LAYERS = [
     {"paper_table", "files", "labels", "checks", "processes"},
     {"schedule", "cost"},
     {"select", "reduction"},
-    {"trace", "tokens", "encoder", "models"},
+    {"backbone", "trace", "tokens", "encoder", "models"},
     {"config"},
     {"adapters"},
     {"hub"},

@@ -8,9 +8,11 @@ from typing import Any
 
 from torch import nn
 
+from ..backbone import Backbone
 from ..config import PyramidConfig
-from ..encoder import Backbone, PyramidEncoder
+from ..encoder import PyramidEncoder
 from ..errors import UnsupportedModelError
+from ..select.summed import remember_summands
 from .bert import BertBackbone, BertPyramidEncoder, check_bert
 from .bigbird import BigBirdPyramidEncoder, check_bigbird, for_bigbird
 from .performer import PerformerBackbone, PerformerPyramidEncoder, check_performer, for_performer
@@ -119,6 +121,8 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     pyramid.replaced = (encoder,)
     pyramid.owner = (base,)
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
+    if config.placement == "input":
+        pyramid.hook = base.embeddings.register_forward_hook(remember_summands, with_kwargs=True)
     base.encoder = pyramid
 
 
@@ -128,6 +132,8 @@ def remove_encoder(model: nn.Module) -> None:
     assert isinstance(base.encoder, PyramidEncoder)
     (encoder,) = base.encoder.replaced
     encoder.training = base.encoder.training
+    if base.encoder.hook is not None:
+        base.encoder.hook.remove()
     base.encoder = encoder
 
 

@@ -26,7 +26,7 @@ ATTENTION_IMPLEMENTATIONS = ("eager", "sdpa")
 
 
 class BertBackbone:
-    """Runs the halves of a `BertLayer`. Implements `encoder.Backbone`."""
+    """Runs the halves of a `BertLayer`. Implements `backbone.Backbone`."""
 
     def attend(
         self,
@@ -38,11 +38,11 @@ class BertBackbone:
         voters: Tensor | None = None,
         want_received: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """See `encoder.Backbone.attend`."""
+        """See `backbone.Backbone.attend`."""
         return checkpointed(layer, _attend, layer, hidden, bias, queries, voters, want_received)
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
-        """See `encoder.Backbone.feed_forward`."""
+        """See `backbone.Backbone.feed_forward`."""
         return checkpointed(layer, layer.feed_forward_chunk, hidden)
 
     def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from .bert import checkpointed, fire_hooks
 
 
 class PerformerBackbone:
-    """Runs the halves of a `PerformerLayer`. Implements `encoder.Backbone`."""
+    """Runs the halves of a `PerformerLayer`. Implements `backbone.Backbone`."""
 
     def attend(
         self,
@@ -29,11 +29,11 @@ class PerformerBackbone:
         voters: Tensor | None = None,
         want_received: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """See `encoder.Backbone.attend`."""
+        """See `backbone.Backbone.attend`."""
         return checkpointed(layer, layer.attend, hidden, bias, queries), None
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
-        """See `encoder.Backbone.feed_forward`."""
+        """See `backbone.Backbone.feed_forward`."""
         return cast(Tensor, checkpointed(layer, layer.feed_forward, hidden))
 
     def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:

@@ -1,17 +1,18 @@
 """The loops over tokens compiled for the CPU (numba, an optional extra). They choose the same tokens as the torch ones.
 
 The torch loop in `coreset` launches four small operations a centre; at batch 1 that is most of what a selection costs.
-Here the loop over centres is machine code, and reads distances out of the Gram matrix as it needs them. Arithmetic and
-ties are the torch code's own, so the results are equal bit for bit; the torch code stays the reference, the fallback,
-and the only one on accelerators.
+Here the loop over centres is machine code, and reads distances out of the Gram matrix (or the tables of `summed`) as it
+needs them. Arithmetic and ties are the torch code's own, so the results are equal bit for bit; the torch code stays the
+reference, the fallback, and the only one on accelerators.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,10 @@ _Compiled = Callable[..., Any]
 _Compiler = Callable[[_Compiled], _Compiled]
 
 
+# Tokens are taken side by side in so many lanes, each with a maximum of its own, so that processors can as well.
+_LANES = 64
+
+
 class _Kernels(NamedTuple):
     """The compiled functions: each works on some rows of the batch."""
 
@@ -32,65 +37,93 @@ class _Kernels(NamedTuple):
 
 def can_run(geometry: Geometry) -> bool:
     """Whether the compiled loops can take this geometry."""
-    return geometry.grams[0].flat.device.type == "cpu" and available()
+    return geometry.grams[0].squares.device.type == "cpu" and available()
 
 
 def available() -> bool:
     """Whether numba is installed."""
-    return _kernels() is not None
+    return _compiler() is not None
 
 
 def one_at_a_time(geometry: Geometry, uncovered: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
     """As `coreset._one_at_a_time`, but entries of a row past its own count are 0. Overwrites `uncovered`."""
-    kernels = _kernels()
-    assert kernels is not None
     index = torch.zeros(len(counts), max(counts), dtype=torch.long)
     squared = torch.empty(len(counts), dtype=uncovered.dtype)
     count = torch.tensor(counts)
-    for rows, gram in _parts(geometry):
-        kernels.choose(*gram, *(x[rows].numpy() for x in (uncovered, count, index, squared)))
+    arrays = [x.numpy() for x in (uncovered, count, index, squared)]
+    _on_all_cores(
+        [partial(kernels.choose, *products, *(x[rows] for x in arrays)) for kernels, rows, products in _parts(geometry)]
+    )
     return index, squared
 
 
 def nearest_kept(geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip_cls: bool) -> tuple[Tensor, Tensor]:
     """As `nearest.nearest_kept`."""
-    kernels = _kernels()
-    assert kernels is not None
-    shape, dtype = (index.shape[0], geometry.grams[0].n), geometry.grams[0].flat.dtype
+    squares = geometry.grams[0].squares
+    shape, dtype = (index.shape[0], squares.shape[1]), squares.dtype
     slot, squared = torch.zeros(shape, dtype=torch.long), torch.full(shape, torch.inf, dtype=dtype)
     filled = torch.ones_like(index, dtype=torch.bool) if kept is None else kept
     first = 1 if skip_cls and index.shape[1] > 1 else 0
-    for rows, gram in _parts(geometry):
-        kernels.assign(*gram, first, *(x[rows].numpy() for x in (index, filled, slot, squared)))
+    arrays = [x.numpy() for x in (index, filled, slot, squared)]
+    _on_all_cores(
+        [
+            partial(kernels.assign, *products, first, *(x[rows] for x in arrays))
+            for kernels, rows, products in _parts(geometry)
+        ]
+    )
     return slot, squared
 
 
-def _parts(geometry: Geometry) -> Iterator[tuple[slice, tuple[Any, ...]]]:
-    """The rows of each Gram matrix, and what the kernels need of it: strips, their height, squares, and constants."""
+def _on_all_cores(calls: list[Callable[[], None]]) -> None:
+    """Makes the calls, in as many threads as torch takes."""
+    threads = min(torch.get_num_threads(), len(calls))
+    if threads > 1:
+        list(_threads(threads).map(lambda call: call(), calls))
+    else:
+        for call in calls:
+            call()
+
+
+@cache
+def _threads(number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number, thread_name_prefix="pyramid-bert")
+
+
+def _parts(geometry: Geometry) -> Iterator[tuple[_Kernels, slice, tuple[Any, ...]]]:
+    """The kernels for some rows, which rows, and what they need of them: a source, squares and constants."""
     done = 0
     for gram in geometry.grams:
-        flat = gram.flat.numpy()
-        constants = tuple(map(flat.dtype.type, (snap_limit(gram.flat.dtype), 0, -math.inf)))
-        yield slice(done, done + gram.rows), (flat, gram.strip, gram.squares.numpy(), constants)
+        square = gram.squares.numpy()
+        constants = tuple(map(square.dtype.type, (snap_limit(gram.squares.dtype), 0, -math.inf)))
+        yield _kernels(gram.kind), slice(done, done + gram.rows), (gram.source, square, constants)
         done += gram.rows
 
 
 @cache
-def _kernels() -> _Kernels | None:
-    """The compiled loops, or None when numba is not installed."""
+def _compiler() -> _Compiler | None:
+    """What compiles a function, or None when numba is not installed."""
     try:
         from numba import njit
     except ImportError:
         return None
-    compiled = njit(nogil=True)
-    products = _products(compiled)
-    return _Kernels(_choose(compiled, products), _assign(compiled, products))
+    compiled: _Compiler = njit(nogil=True)
+    return compiled
 
 
-def _products(compiled: _Compiler) -> _Compiled:
+@cache
+def _kernels(kind: Literal["gram", "sums"]) -> _Kernels:
+    """The loops over products from a source of this kind."""
+    compiler = _compiler()
+    assert compiler is not None
+    products = {"gram": _gram_products, "sums": _sums_products}[kind](compiler)
+    return _Kernels(_choose(compiler, products), _assign(compiler, products))
+
+
+def _gram_products(compiled: _Compiler) -> _Compiled:
     @compiled
-    def products(flat: Any, strip: int, row: int, rows: int, token: int, line: Any) -> Any:
+    def products(source: Any, row: int, token: int, line: Any) -> Any:
         """The inner products of a token with all others: a part of `flat`, or put together in `line`."""
+        flat, strip, rows = source
         n = line.shape[0]
         done = start = 0
         while True:
@@ -110,55 +143,104 @@ def _products(compiled: _Compiler) -> _Compiled:
     return products
 
 
-def _choose(compiled: _Compiler, products: _Compiled) -> _Compiled:
+def _sums_products(compiled: _Compiler) -> _Compiled:
     @compiled
-    def choose(
-        flat: Any, strip: int, square: Any, constants: Any, uncovered: Any, counts: Any, index: Any, out: Any
-    ) -> None:
-        noise, zero, minus_infinity = constants
+    def products(source: Any, row: int, token: int, line: Any) -> Any:
+        """As above, out of the tables of `summed.Sums`."""
+        ids, values, crossed, by_value, positions, scale = source
+        own, value, shrunk = ids[row], ids[row, token], scale[row]
+        of_values = values[value] + crossed[token]  # (V,): with a token of each value, but for its position
+        here, placed, factor = by_value[value], positions[token], shrunk[token]
+        for i in range(line.shape[0]):
+            line[i] = of_values[own[i]]
+        for i in range(line.shape[0]):
+            line[i] = (line[i] + (here[i] + placed[i])) * (factor * shrunk[i])
+        return line
+
+    return products
+
+
+def _choose(compiled: _Compiler, products: _Compiled) -> _Compiled:
+    first_of = _first_of(compiled)
+    cover = _cover(compiled)
+
+    @compiled
+    def choose(source: Any, square: Any, constants: Any, uncovered: Any, counts: Any, index: Any, out: Any) -> None:
+        minus_infinity = constants[2]
         rows, n = uncovered.shape
-        line = np.empty(n, flat.dtype)
+        line, top = np.empty(n, square.dtype), np.empty(min(n, _LANES), square.dtype)
         for row in range(rows):
             left, norm = uncovered[row], square[row]
-            farthest = minus_infinity
+            top[:] = minus_infinity
             for i in range(n):
-                farthest = left[i] if left[i] > farthest else farthest
+                top[i % _LANES] = max(top[i % _LANES], left[i])
             for rank in range(1, counts[row]):
-                token = 0
-                while left[token] < farthest and token < n - 1:  # the first of equal ones, as torch.max takes it
-                    token += 1
+                token = first_of(left, top)
                 index[row, rank] = token
                 left[token] = minus_infinity
-                own, inner = norm[token], products(flat, strip, row, rows, token, line)
-                for i in range(n):
-                    norms = own + norm[i]
-                    distance = norms - (inner[i] + inner[i])
-                    distance = zero if distance <= norms * noise else distance
-                    left[i] = distance if distance < left[i] else left[i]
-                farthest = minus_infinity
-                for i in range(n):
-                    farthest = left[i] if left[i] > farthest else farthest
-            out[row] = farthest
+                cover(left, norm, products(source, row, token, line), norm[token], constants, top)
+            out[row] = top.max()
 
     return choose
+
+
+def _first_of(compiled: _Compiler) -> _Compiled:
+    @compiled
+    def first_of(left: Any, top: Any) -> Any:
+        """The first token that is as far as any, as torch.max takes it; `top` has the maximum of each lane."""
+        farthest, lanes, n = top.max(), top.shape[0], left.shape[0]
+        first = n
+        for lane in range(lanes):
+            if top[lane] == farthest:
+                token = lane
+                while token < first and left[token] < farthest:
+                    token += lanes
+                first = min(first, token)
+        return min(first, n - 1)
+
+    return first_of
+
+
+def _cover(compiled: _Compiler) -> _Compiled:
+    @compiled
+    def cover(left: Any, norm: Any, inner: Any, own: Any, constants: Any, top: Any) -> None:
+        """Brings `left`, squared distances to the nearest centre, up to date with one more; `top` is made anew."""
+        noise, zero, minus_infinity = constants
+        lanes, n = top.shape[0], left.shape[0]
+        top[:] = minus_infinity
+        for start in range(0, n, lanes):
+            part, norms, products = (
+                left[start : start + lanes],
+                norm[start : start + lanes],
+                inner[start : start + lanes],
+            )
+            for i in range(part.shape[0]):
+                both = own + norms[i]
+                distance = both - (products[i] + products[i])
+                distance = zero if distance <= both * noise else distance
+                nearer = distance if distance < part[i] else part[i]
+                part[i] = nearer
+                top[i] = nearer if nearer > top[i] else top[i]
+
+    return cover
 
 
 def _assign(compiled: _Compiler, products: _Compiled) -> _Compiled:
     @compiled
     def assign(
-        flat: Any, strip: int, square: Any, constants: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
+        source: Any, square: Any, constants: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
     ) -> None:
         noise, zero, _ = constants
         rows, slots = index.shape
         n = slot.shape[1]
-        line = np.empty(n, flat.dtype)
+        line = np.empty(n, square.dtype)
         for row in range(rows):
             norm, nearest, home = square[row], squared[row], slot[row]
             for s in range(first, slots):
                 if not kept[row, s]:
                     continue
                 token = index[row, s]
-                own, inner = norm[token], products(flat, strip, row, rows, token, line)
+                own, inner = norm[token], products(source, row, token, line)
                 for i in range(n):
                     norms = norm[i] + own
                     distance = norms - (inner[i] + inner[i])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,35 @@ METRICS: tuple[str, ...] = ("euclidean", "cosine")
 
 # On a CPU, Gram matrices are made for so many rows at a time, to fit into the cache, and in strips of so many tokens:
 # what lies below a strip's own block is known by symmetry, and is not made.
-_ROWS_AT_A_TIME = 8
+ROWS_AT_A_TIME = 8
 _STRIP = 128
+
+
+class Products(Protocol):
+    """The inner products of the tokens of some rows, wherever they come from: `Gram`, or `summed.Sums`."""
+
+    @property
+    def kind(self) -> Literal["gram", "sums"]:
+        """By which compiled loops know how to read `source`."""
+
+    @property
+    def source(self) -> tuple[Any, ...]:
+        """What compiled loops read products from: arrays and numbers."""
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+
+    @property
+    def squares(self) -> Tensor:
+        """(b, N): each token's product with itself."""
+
+    @property
+    def to_cls(self) -> Tensor:
+        """(b, N): each token's squared distance to CLS."""
+
+    def whole(self) -> Tensor:
+        """(b, N, N): all products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +65,8 @@ class Gram:
     rows: int
     n: int
     strip: int
+
+    kind: ClassVar[Literal["gram"]] = "gram"
 
     @classmethod
     def of(cls, x: Tensor, strip: int) -> Gram:
@@ -62,6 +91,16 @@ class Gram:
     def squares(self) -> Tensor:
         """(b, N): each token's product with itself."""
         return torch.cat([part.diagonal(dim1=1, dim2=2) for _, part in self.strips()], dim=1)
+
+    @property
+    def to_cls(self) -> Tensor:
+        """(b, N): squared distances to CLS, which is the origin."""
+        return self.squares
+
+    @property
+    def source(self) -> tuple[Any, ...]:
+        """For compiled loops: the strips, their height, and how many rows each has."""
+        return self.flat.numpy(), self.strip, self.rows
 
     def whole(self) -> Tensor:
         """(b, N, N)."""
@@ -90,7 +129,7 @@ class Geometry:
         [[[0.0, 9.0, 25.0], [9.0, 0.0, 4.0], [25.0, 4.0, 0.0]]]
     """
 
-    grams: tuple[Gram, ...]
+    grams: tuple[Products, ...]
 
     @classmethod
     @torch.no_grad()
@@ -104,7 +143,7 @@ class Geometry:
         on_cpu = hidden.device.type == "cpu"
         strip = _STRIP if on_cpu else hidden.shape[1]
         with torch.autocast(hidden.device.type, enabled=False):
-            parts = torch.split(hidden, _ROWS_AT_A_TIME) if on_cpu else (hidden,)
+            parts = torch.split(hidden, ROWS_AT_A_TIME) if on_cpu else (hidden,)
             return cls(tuple(Gram.of(relative_to_cls(part, metric), strip) for part in parts))
 
     @cached_property
@@ -115,7 +154,7 @@ class Geometry:
     @property
     def to_cls(self) -> Tensor:
         """(B, N) squared distances to CLS."""
-        return torch.cat([gram.squares for gram in self.grams])
+        return torch.cat([gram.to_cls for gram in self.grams])
 
 
 def squared_distances(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..adapters import base_model, pyramid_encoder
+from ..backbone import Backbone
 from ..cost import Placement
 from ..data import Encoded, collate
-from ..encoder import Backbone, PyramidEncoder
+from ..encoder import PyramidEncoder
 from ..errors import PyramidError
 from ..hub import pyramid_settings, pyramidize
 from ..select import get_selector
