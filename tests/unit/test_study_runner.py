@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,10 @@ def note_or_die(cell, folder, bad):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return note(cell, folder)
+
+
+def note_process(cell, folder):
+    return {**note(cell, folder), "process": os.getpid()}
 
 
 def make(folder, **settings):
@@ -238,6 +243,14 @@ def test_processes_a_dead_one_costs_only_its_cell(tmp_path):
     assert summary.failed == [CELLS[1]]
     assert Store(tmp_path).read(CELLS[1].key)["error"] == "its process died with exit code -9"
     assert sorted(noted(tmp_path)) == sorted(name for name in NAMES if name != NAMES[1])
+
+
+def test_processes_make_room_for_new_ones_after_some_cells(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "CELLS_A_PROCESS", 2)
+    with Processes(partial(note_process, folder=tmp_path), 1) as pool:
+        make(tmp_path).go(CELLS[:5], pool)
+    served = Counter(Store(tmp_path).read(cell.key)["process"] for cell in CELLS[:5])
+    assert sorted(served.values()) == [1, 2, 2]
 
 
 def test_leftovers_of_a_killed_write_are_removed(tmp_path):

@@ -19,6 +19,9 @@ from ..errors import MissingExtraError
 from .grid import Cell
 
 Work = Callable[[Cell], dict[str, Any]]
+# A process runs so many cells and makes room for a new one: what torch keeps for every shape of tensor it has seen is
+# never given back, and grows to gigabytes.
+CELLS_A_PROCESS = 16
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -134,7 +137,11 @@ class Processes:
         except (EOFError, ConnectionResetError):
             worker.process.join()
             return cell, failed(cell, f"its process died with exit code {worker.process.exitcode}")
-        self._idle.append(worker)
+        worker.served += 1
+        if worker.served < CELLS_A_PROCESS:
+            self._idle.append(worker)
+        else:
+            worker.stop()
         return cell, record
 
     def __enter__(self) -> Processes:
@@ -142,13 +149,13 @@ class Processes:
 
     def __exit__(self, *error: object) -> None:
         for worker in [*self._idle, *self._busy]:
-            worker.process.terminate()
-            worker.process.join()
-            worker.pipe.close()
+            worker.stop()
 
 
 class _Worker:
     """A process that runs the cells that come through its pipe."""
+
+    served = 0
 
     def __init__(self, work: Work) -> None:
         context = get_context("spawn")  # a forked torch may hang in its thread pool
@@ -156,6 +163,12 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(work, theirs), daemon=True)
         self.process.start()
         theirs.close()
+
+    def stop(self) -> None:
+        """Ends the process, whatever it is doing."""
+        self.process.terminate()
+        self.process.join()
+        self.pipe.close()
 
 
 def _serve(work: Work, pipe: connection.Connection) -> None:
