@@ -276,13 +276,14 @@ def test_the_name_of_the_file_is_the_name_of_the_study(tmp_path):
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_shipped_experiments_can_be_run_on_six_layers(path):
-    study = load_study(path)
+def test_shipped_experiments_fit_their_models(path):
+    """Or on twelve, as those for e5-small say."""
+    study, layers = load_study(path), 12 if path.stem.endswith("-e5") else 6
     assert study.name == path.stem
     assert study.model is None
     for cell in all_cells(study):
         if cell.schedule is not None:
-            cell.schedule.check(6)
+            cell.schedule.check(layers)
 
 
 def test_reading_an_experiment_needs_no_torch():
