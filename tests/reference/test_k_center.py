@@ -347,6 +347,23 @@ def test_compiled_and_torch_loops_agree_to_the_last_tie(seed, dtype, n):
         assert fast_index[row, :count].tolist() == slow_index[row, :count].tolist()
 
 
+def test_compiled_loops_choose_the_same_in_threads(monkeypatch):
+    if not compiled.available():
+        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
+    hidden = torch.randn(40, 64, 4, generator=torch.Generator().manual_seed(0))
+    geometry = Geometry.of(hidden)
+    start, counts = geometry.to_cls, [1 + row for row in range(40)]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    found, threads = [], []
+    monkeypatch.setattr(compiled, "_threads", lambda number, of=compiled._threads: threads.append(number) or of(number))
+    for worth in (0, 1 << 40):
+        monkeypatch.setattr(compiled, "_WORTH_THREADS", worth)
+        index, radius = compiled.one_at_a_time(geometry, start.clone(), counts)
+        found.append((index, radius, *compiled.nearest_kept(geometry, index, None, skip_cls=True)))
+    assert threads == [3, 3]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("n", [40, 300])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("skip_cls", [False, True])

@@ -9,6 +9,7 @@ reference, the fallback, and the only one on accelerators.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -23,9 +24,10 @@ from .distance import Geometry, snap_limit
 _Compiled = Callable[..., Any]
 _Compiler = Callable[[_Compiled], _Compiled]
 
-
 # Tokens are taken side by side in so many lanes, each with a maximum of its own, so that processors can as well.
 _LANES = 64
+# Below so many distances, about a millisecond, other threads are not worth waking.
+_WORTH_THREADS = 1 << 20
 
 
 class _Kernels(NamedTuple):
@@ -51,9 +53,10 @@ def one_at_a_time(geometry: Geometry, uncovered: Tensor, counts: list[int]) -> t
     squared = torch.empty(len(counts), dtype=uncovered.dtype)
     count = torch.tensor(counts)
     arrays = [x.numpy() for x in (uncovered, count, index, squared)]
-    _on_all_cores(
-        [partial(kernels.choose, *products, *(x[rows] for x in arrays)) for kernels, rows, products in _parts(geometry)]
-    )
+    calls = [
+        partial(kernels.choose, *products, *(x[rows] for x in arrays)) for kernels, rows, products in _parts(geometry)
+    ]
+    _make(calls, distances=uncovered.shape[1] * sum(counts))
     return index, squared
 
 
@@ -65,19 +68,18 @@ def nearest_kept(geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip
     filled = torch.ones_like(index, dtype=torch.bool) if kept is None else kept
     first = 1 if skip_cls and index.shape[1] > 1 else 0
     arrays = [x.numpy() for x in (index, filled, slot, squared)]
-    _on_all_cores(
-        [
-            partial(kernels.assign, *products, first, *(x[rows] for x in arrays))
-            for kernels, rows, products in _parts(geometry)
-        ]
-    )
+    calls = [
+        partial(kernels.assign, *products, first, *(x[rows] for x in arrays))
+        for kernels, rows, products in _parts(geometry)
+    ]
+    _make(calls, distances=slot.numel() * index.shape[1])
     return slot, squared
 
 
-def _on_all_cores(calls: list[Callable[[], None]]) -> None:
-    """Makes the calls, in as many threads as torch takes."""
+def _make(calls: list[partial[None]], *, distances: int) -> None:
+    """Makes the calls: in as many threads as torch takes, if there are enough distances to compute."""
     threads = min(torch.get_num_threads(), len(calls))
-    if threads > 1:
+    if threads > 1 and distances >= _WORTH_THREADS:
         list(_threads(threads).map(lambda call: call(), calls))
     else:
         for call in calls:
@@ -87,6 +89,10 @@ def _on_all_cores(calls: list[Callable[[], None]]) -> None:
 @cache
 def _threads(number: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(number, thread_name_prefix="pyramid-bert")
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads stay behind in the parent
 
 
 def _parts(geometry: Geometry) -> Iterator[tuple[_Kernels, slice, tuple[Any, ...]]]:
