@@ -22,7 +22,7 @@ from .reduction import Reduction
 from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
 from .select import Geometry, get_selector, pool_groups, shortest_cover, to_radius
 from .select.coreset import CentersPerStep, distance_to_cls
-from .select.distance import ROWS_AT_A_TIME, Metric
+from .select.distance import Metric
 from .select.summed import Summands, Sums
 from .tokens import Tokens
 from .trace import Radii, Trace
@@ -53,7 +53,7 @@ class PyramidEncoder(nn.Module):
     config: Any
     replaced: tuple[nn.Module]
     owner: tuple[Any]
-    hook: RemovableHandle | None = None  # of the embeddings
+    embeddings_hook: RemovableHandle | None = None
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class PyramidEncoder(nn.Module):
     def _start(self, hidden: Tensor, mask: Tensor | None) -> Tokens:
         """Real tokens pushed to the left and padding cut off. Reads the true lengths from the device, once a pass."""
         rows, n, _ = hidden.shape
-        counts, summands = [n] * rows, Summands.behind(hidden)
+        counts, summands = [n] * rows, Summands.taken_from(hidden)
         if mask is not None:
             *counts, cls_is_real, contiguous = torch.cat(
                 [mask.sum(1), mask[:, :1].all(0), (mask[:, 1:] <= mask[:, :-1]).all()[None]]
@@ -254,7 +254,7 @@ class PyramidEncoder(nn.Module):
         slots = max(keep)
         if self.weighted:
             tokens.size = reduction.sizes(tokens.sizes, slots)
-        tokens.hidden = reduction.apply(tokens.hidden)
+        tokens.hidden, tokens.summands = reduction.apply(tokens.hidden), None
         tokens.counts = list(keep)
         tokens.mask = None if min(keep) == slots else reduction.mask
 
@@ -277,12 +277,12 @@ class PyramidEncoder(nn.Module):
         mask = None if min(tokens.counts) == different else copies.mask
         if received is not None:  # an original receives what its copies do
             received = copies.sizes(received, different)
-        originals = Tokens(hidden, tokens.counts, mask, size=None)
+        originals = Tokens(hidden, tokens.counts, mask, size=None, summands=tokens.summands)
         reduction, keep = self._decide(originals, number, keep, received, seed, options)
         if list(keep) == tokens.counts:
             return
         tokens.copies = copies.then(reduction)
-        tokens.hidden = tokens.copies.replaced(tokens.hidden)
+        tokens.hidden, tokens.summands = tokens.copies.replaced(tokens.hidden), None
         tokens.counts = list(keep)
 
     @torch.no_grad()
@@ -336,7 +336,10 @@ class PyramidEncoder(nn.Module):
         """How the tokens lie to one another; from tables, if they allow it and only the compiled loops will ask."""
         if tokens.summands is None or self.metric != "euclidean" or self.centers_per_step != 1:
             return Geometry.of(tokens.hidden.detach(), self.metric)
-        return Geometry(Sums.of(tokens.summands).split(ROWS_AT_A_TIME))
+        sums = Sums.of(tokens.summands)
+        if not sums.is_exact:
+            return Geometry.of(tokens.hidden.detach(), self.metric)
+        return Geometry(sums.split(torch.get_num_threads()))
 
     def _grouped(self, tokens: Tokens, keep: Sequence[int]) -> Reduction:
         """The reduction of a selector that chooses no token but puts them into groups."""

@@ -277,7 +277,7 @@ def test_the_name_of_the_file_is_the_name_of_the_study(tmp_path):
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_shipped_experiments_fit_their_models(path):
-    """Or on twelve, as those for e5-small say."""
+    """MiniLM's six layers, or twelve of those for e5-small."""
     study, layers = load_study(path), 12 if path.stem.endswith("-e5") else 6
     assert study.name == path.stem
     assert study.model is None

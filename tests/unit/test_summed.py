@@ -9,9 +9,9 @@ import torch
 from transformers import BigBirdConfig, BigBirdForSequenceClassification
 
 from pyramid_bert import Schedule, pyramidize, restore
-from pyramid_bert.adapters import base_model, pyramid_encoder
+from pyramid_bert.adapters import base_model
 from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification
-from pyramid_bert.select import Geometry, compiled, k_center_greedy
+from pyramid_bert.select import Geometry, compiled, k_center_greedy, nearest_kept
 from pyramid_bert.select.summed import Summands, Sums
 
 pytestmark = pytest.mark.skipif(
@@ -45,59 +45,102 @@ def ids(rows=5):
 
 def embedded(model, **inputs):
     """The embeddings, as the encoder gets them."""
-    seen = []
-    handle = base_model(model).encoder.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
-    )
+    names = ("input_ids", "inputs_embeds", "position_ids")
     with torch.no_grad():
-        model(**inputs)
-    handle.remove()
-    return seen[0]
+        return base_model(model).embeddings(**{**dict.fromkeys(names), **inputs})
+
+
+def tables_of(hidden, parts=3):
+    return Geometry(Sums.of(Summands.taken_from(hidden)).split(parts))
 
 
 @pytest.mark.parametrize("family", ["performer", "bigbird"])
-def test_tables_give_the_distances_of_the_embeddings(family):
-    model = pyramidize(make(family), Schedule.input_only(0.5)).double()
+@pytest.mark.parametrize("changes", [{}, {"rescale_embeddings": True}])
+def test_tables_give_the_distances_of_the_embeddings(family, changes):
+    if family == "performer" and changes:
+        pytest.skip("a Performer does not rescale")
+    model = pyramidize(make(family, **changes), Schedule.input_only(0.5)).double()
     hidden = embedded(model, input_ids=ids())
-    sums = Geometry(Sums.of(Summands.behind(hidden)).split(2))
-    geometry = Geometry.of(hidden)
+    sums, geometry = tables_of(hidden), Geometry.of(hidden)
     torch.testing.assert_close(sums.distances, geometry.distances, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(sums.to_cls, geometry.to_cls, rtol=1e-9, atol=1e-9)
 
 
-def test_values_can_be_rescaled():
-    model = pyramidize(make("bigbird", rescale_embeddings=True), Schedule.input_only(0.5)).double()
+def test_in_single_precision_distances_differ_by_rounding_alone():
+    model = pyramidize(make("performer"), Schedule.input_only(0.5))
     hidden = embedded(model, input_ids=ids())
-    sums = Geometry((Sums.of(Summands.behind(hidden)),))
-    torch.testing.assert_close(sums.distances, Geometry.of(hidden).distances, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(tables_of(hidden).distances, Geometry.of(hidden).distances, rtol=1e-4, atol=1e-3)
 
 
-def test_compiled_loops_read_the_tables_as_torch_does():
+def test_an_equal_of_cls_is_at_distance_zero():
+    model = make("performer")
+    with torch.no_grad():
+        base_model(model).embeddings.position_embeddings.weight[:] = 0.1
+    hidden = embedded(pyramidize(model, Schedule.input_only(0.5)), input_ids=torch.tensor([[1, 5, 1, 7]]))
+    to_cls = tables_of(hidden).to_cls[0]
+    assert to_cls[[0, 2]].tolist() == [0, 0]
+    assert (to_cls[[1, 3]] > 0).all()
+
+
+def test_compiled_loops_read_the_tables_as_torch_does(monkeypatch):
     model = pyramidize(make("performer"), Schedule.input_only(0.5)).double()
     hidden = embedded(model, input_ids=ids())
-    geometry = Geometry.of(hidden)
-    sums = Geometry(Sums.of(Summands.behind(hidden)).split(2))
+    sums = tables_of(hidden)
     counts = [7, 30, 59, 1, 12]
-    expected = k_center_greedy(hidden, None, counts, geometry=geometry)
     found = k_center_greedy(hidden, None, counts, geometry=sums)
+    kept = found.indices[1:2, :30].sort(1).values.expand(5, -1).contiguous()
+    nearest = nearest_kept(sums, kept, None)
+    monkeypatch.setattr(compiled, "can_run", lambda geometry: False)
+    expected = k_center_greedy(hidden, None, counts, geometry=sums)
     torch.testing.assert_close(found.radius, expected.radius)
     for row, count in enumerate(counts):
         assert found.indices[row, :count].tolist() == expected.indices[row, :count].tolist()
+    slot, squared = nearest_kept(sums, kept, None)
+    assert torch.equal(nearest[0], slot)
+    torch.testing.assert_close(nearest[1], squared)
 
 
-@pytest.mark.parametrize("settings", [{}, {"reduce": "merge"}, {"weighted": True}])
-def test_a_model_says_the_same_with_and_without_tables(settings, monkeypatch):
+WAYS = [
+    {"reduce": "drop"},
+    {"reduce": "drop", "weighted": True},
+    {"reduce": "merge"},
+    {"reduce": "replace"},
+]
+
+
+@pytest.mark.parametrize("longest", [TOKENS, 45])
+@pytest.mark.parametrize("settings", WAYS, ids=str)
+def test_a_model_says_the_same_with_and_without_tables(settings, longest, monkeypatch):
     model = pyramidize(make("performer"), Schedule.input_only(0.3), **settings).double()
-    real = torch.arange(TOKENS) < torch.tensor([TOKENS, 40, 3, 50, 21])[:, None]
+    real = torch.arange(TOKENS) < torch.tensor([longest, 40, 3, 41, 21])[:, None]
     inputs = {"input_ids": ids(), "attention_mask": real.long()}
     used = []
     monkeypatch.setattr(Sums, "of", lambda made_of, of=Sums.of: used.append(made_of) or of(made_of))
     with torch.no_grad():
         with_tables = model(**inputs).logits
         assert len(used) == 1
-        monkeypatch.setattr(Summands, "behind", lambda hidden: None)
+        monkeypatch.setattr(Summands, "taken_from", lambda hidden: None)
         torch.testing.assert_close(with_tables, model(**inputs).logits)
     assert len(used) == 1
+
+
+@pytest.mark.parametrize("settings", [{"metric": "cosine"}, {"centers_per_step": 2}, {"selector": "cluster"}], ids=str)
+def test_other_ways_to_choose_use_no_tables(settings, monkeypatch):
+    model = pyramidize(make("performer"), Schedule.input_only(0.3), **settings)
+    monkeypatch.setattr(Sums, "of", lambda made_of: pytest.fail("used tables"))
+    with torch.no_grad():
+        model(input_ids=ids())
+
+
+def test_tokens_too_close_together_are_told_apart_by_a_gram_matrix():
+    """What all values share is large beside their differences: in fp32, tables would lose these."""
+    model = make("performer")
+    with torch.no_grad():
+        base_model(model).embeddings.word_embeddings.weight += 100 * torch.randn(1, SIZES["hidden_size"])
+    model = pyramidize(model, Schedule.input_only(0.3), reduce="drop")
+    with torch.no_grad():
+        found = model(input_ids=ids()).logits
+        torch.testing.assert_close(found, copy.deepcopy(model).double()(input_ids=ids()).logits.float())
 
 
 def vectors_instead_of_ids(model):
@@ -114,22 +157,78 @@ def vectors_instead_of_ids(model):
 )
 def test_other_embeddings_have_no_tables(changes, inputs):
     model = pyramidize(make("performer", **changes), Schedule.input_only(0.5))
+    assert Summands.taken_from(embedded(model, **inputs(model))) is None
+
+
+def noisy(embeddings):
+    embeddings.word_embeddings.register_forward_hook(lambda module, args, output: output + 1)
+
+
+def replaced(embeddings):
+    embeddings.register_forward_hook(lambda module, args, output: output + 1)
+
+
+def without_weights(embeddings):
+    embeddings.LayerNorm = torch.nn.LayerNorm(SIZES["hidden_size"], elementwise_affine=False)
+
+
+def root_mean_square(embeddings):
+    embeddings.LayerNorm = torch.nn.RMSNorm(SIZES["hidden_size"])
+
+
+def of_another_kind(embeddings):
+    embeddings.word_embeddings = torch.nn.Sequential(embeddings.word_embeddings)
+
+
+def half_precision(embeddings):
+    embeddings.bfloat16()
+
+
+@pytest.mark.parametrize("change", [noisy, replaced, without_weights, root_mean_square, of_another_kind, half_precision])
+@pytest.mark.parametrize("before", [True, False])
+def test_changed_embeddings_have_no_tables(change, before):
+    model = make("performer")
+    if before:
+        change(base_model(model).embeddings)
+    pyramidize(model, Schedule.input_only(0.5))
+    if not before:
+        change(base_model(model).embeddings)
+    assert Summands.taken_from(embedded(model, input_ids=ids())) is None
+
+
+def test_embeddings_that_were_written_to_have_no_tables():
+    hidden = embedded(pyramidize(make("performer"), Schedule.input_only(0.5)), input_ids=ids())
+    hidden += 1
+    assert Summands.taken_from(hidden) is None
+
+
+def test_the_encoder_leaves_nothing_with_the_embeddings():
+    model = pyramidize(make("performer"), Schedule.input_only(0.5))
+    seen = []
+    base_model(model).encoder.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     with torch.no_grad():
-        assert Summands.behind(embedded(model, **inputs(model))) is None
+        model(input_ids=ids())
+    assert not seen[0].__dict__
 
 
 def test_dropout_before_the_choice_leaves_no_tables():
     model = pyramidize(make("performer", hidden_dropout_prob=0.5), Schedule.input_only(0.5)).train()
-    assert Summands.behind(embedded(model, input_ids=ids())) is None
-    assert Summands.behind(embedded(model.eval(), input_ids=ids())) is not None
+    assert Summands.taken_from(embedded(model, input_ids=ids())) is None
+    assert Summands.taken_from(embedded(model.eval(), input_ids=ids())) is not None
 
 
 def test_two_types_of_tokens_have_no_tables():
     model = pyramidize(make("bigbird", type_vocab_size=2), Schedule.input_only(0.5))
-    assert Summands.behind(embedded(model, input_ids=ids())) is None
+    assert Summands.taken_from(embedded(model, input_ids=ids())) is None
 
 
-def test_left_padding_is_chosen_from_the_embeddings_themselves(monkeypatch):
+def test_without_numba_there_are_no_tables(monkeypatch):
+    monkeypatch.setattr(compiled, "available", lambda: False)
+    model = pyramidize(make("performer"), Schedule.input_only(0.5))
+    assert Summands.taken_from(embedded(model, input_ids=ids())) is None
+
+
+def test_gaps_in_the_mask_are_chosen_from_the_embeddings_themselves(monkeypatch):
     """CLS is first, then pads, then the rest: positions are no longer those of the tables."""
     model = pyramidize(make("performer"), Schedule.input_only(0.5))
     real = torch.ones(5, TOKENS, dtype=torch.long)
@@ -139,10 +238,25 @@ def test_left_padding_is_chosen_from_the_embeddings_themselves(monkeypatch):
         model(input_ids=ids(), attention_mask=real)
 
 
-def test_the_hook_goes_with_the_pyramid_and_copies_with_the_model():
+def test_padding_does_not_change_the_choice():
+    model = pyramidize(make("performer"), Schedule.input_only(0.5)).double()
+    short = ids()[:, :30]
+    padded = torch.nn.functional.pad(short, (0, 20))
+    with torch.no_grad():
+        alone = model(input_ids=short).logits
+        torch.testing.assert_close(model(input_ids=padded, attention_mask=(padded != 0).long()).logits, alone)
+
+
+def test_hooks_come_and_go_with_the_pyramid():
     model = pyramidize(make("performer"), Schedule.input_only(0.5))
     twin = copy.deepcopy(model)
-    plain = restore(model)
-    assert Summands.behind(embedded(plain, input_ids=ids())) is None
-    assert pyramid_encoder(twin) is not None
-    assert Summands.behind(embedded(twin, input_ids=ids())) is not None
+    for each in (model, twin):
+        hooks = base_model(each).embeddings._forward_hooks
+        assert len(hooks) == 1
+        pyramidize(each, Schedule.input_only(0.3))
+        assert len(hooks) == 1
+        pyramidize(each, Schedule.constant(0.5))
+        assert not hooks
+        pyramidize(each, Schedule.input_only(0.3))
+        restore(each)
+        assert not hooks

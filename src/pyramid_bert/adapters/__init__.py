@@ -1,4 +1,7 @@
-"""Where the pipe is fitted: one small file a model family. The encoder of a model is replaced, and nothing else."""
+"""Where the pipe is fitted: one small file a model family. The encoder of a model is replaced, and nothing else.
+
+A selection at the input also listens to the embeddings, which stay as they are (`summands`).
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from ..backbone import Backbone
 from ..config import PyramidConfig
 from ..encoder import PyramidEncoder
 from ..errors import UnsupportedModelError
-from ..select.summed import remember_summands
 from .bert import BertBackbone, BertPyramidEncoder, check_bert
 from .bigbird import BigBirdPyramidEncoder, check_bigbird, for_bigbird
 from .performer import PerformerBackbone, PerformerPyramidEncoder, check_performer, for_performer
+from .summands import leave_summands
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     pyramid.owner = (base,)
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     if config.placement == "input":
-        pyramid.hook = base.embeddings.register_forward_hook(remember_summands, with_kwargs=True)
+        # First, so that what another hook makes of the embeddings carries nothing.
+        pyramid.embeddings_hook = base.embeddings.register_forward_hook(leave_summands, prepend=True, with_kwargs=True)
     base.encoder = pyramid
 
 
@@ -132,8 +136,8 @@ def remove_encoder(model: nn.Module) -> None:
     assert isinstance(base.encoder, PyramidEncoder)
     (encoder,) = base.encoder.replaced
     encoder.training = base.encoder.training
-    if base.encoder.hook is not None:
-        base.encoder.hook.remove()
+    if base.encoder.embeddings_hook is not None:
+        base.encoder.embeddings_hook.remove()
     base.encoder = encoder
 
 

@@ -2,8 +2,8 @@
 
 The torch loop in `coreset` launches four small operations a centre; at batch 1 that is most of what a selection costs.
 Here the loop over centres is machine code, and reads distances out of the Gram matrix (or the tables of `summed`) as it
-needs them. Arithmetic and ties are the torch code's own, so the results are equal bit for bit; the torch code stays the
-reference, the fallback, and the only one on accelerators.
+needs them. Arithmetic and ties are the torch code's own, so for a Gram matrix the results are equal bit for bit; the
+torch code stays the reference, the fallback, and the only one on accelerators.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def one_at_a_time(geometry: Geometry, uncovered: Tensor, counts: list[int]) -> t
     calls = [
         partial(kernels.choose, *products, *(x[rows] for x in arrays)) for kernels, rows, products in _parts(geometry)
     ]
-    _make(calls, distances=uncovered.shape[1] * sum(counts))
+    _run(calls, distances=uncovered.shape[1] * sum(counts))
     return index, squared
 
 
@@ -72,11 +72,11 @@ def nearest_kept(geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip
         partial(kernels.assign, *products, first, *(x[rows] for x in arrays))
         for kernels, rows, products in _parts(geometry)
     ]
-    _make(calls, distances=slot.numel() * index.shape[1])
+    _run(calls, distances=slot.numel() * index.shape[1])
     return slot, squared
 
 
-def _make(calls: list[partial[None]], *, distances: int) -> None:
+def _run(calls: list[partial[None]], *, distances: int) -> None:
     """Makes the calls: in as many threads as torch takes, if there are enough distances to compute."""
     threads = min(torch.get_num_threads(), len(calls))
     if threads > 1 and distances >= _WORTH_THREADS:
@@ -153,14 +153,14 @@ def _sums_products(compiled: _Compiler) -> _Compiled:
     @compiled
     def products(source: Any, row: int, token: int, line: Any) -> Any:
         """As above, out of the tables of `summed.Sums`."""
-        ids, values, crossed, by_value, positions, scale = source
-        own, value, shrunk = ids[row], ids[row, token], scale[row]
-        of_values = values[value] + crossed[token]  # (V,): with a token of each value, but for its position
-        here, placed, factor = by_value[value], positions[token], shrunk[token]
+        ids, of_values, crossed, by_value, of_positions, scale = source
+        own, value, scales = ids[row], ids[row, token], scale[row]
+        with_values = of_values[value] + crossed[token]  # (V,): its value's and its position's product with each value
+        first, second, factor = by_value[value], of_positions[token], scales[token]  # and with each position
         for i in range(line.shape[0]):
-            line[i] = of_values[own[i]]
+            line[i] = with_values[own[i]]
         for i in range(line.shape[0]):
-            line[i] = (line[i] + (here[i] + placed[i])) * (factor * shrunk[i])
+            line[i] = (line[i] + (first[i] + second[i])) * (factor * scales[i])
         return line
 
     return products

@@ -19,7 +19,7 @@ METRICS: tuple[str, ...] = ("euclidean", "cosine")
 
 # On a CPU, Gram matrices are made for so many rows at a time, to fit into the cache, and in strips of so many tokens:
 # what lies below a strip's own block is known by symmetry, and is not made.
-ROWS_AT_A_TIME = 8
+_ROWS_AT_A_TIME = 8
 _STRIP = 128
 
 
@@ -118,7 +118,7 @@ class Gram:
 class Geometry:
     """How the tokens of each row lie to one another: inner products, of which distances are made on demand.
 
-    Vectors are taken relative to CLS: tokens of a Transformer lie close together and far from the origin, where
+    Vectors are taken relative to CLS (but see `summed`): tokens of a Transformer lie close together and far from the origin, where
     ‖a‖² + ‖b‖² − 2ab would cancel, and CLS, unlike a mean, does not depend on padding.
 
     Attributes:
@@ -143,7 +143,7 @@ class Geometry:
         on_cpu = hidden.device.type == "cpu"
         strip = _STRIP if on_cpu else hidden.shape[1]
         with torch.autocast(hidden.device.type, enabled=False):
-            parts = torch.split(hidden, ROWS_AT_A_TIME) if on_cpu else (hidden,)
+            parts = torch.split(hidden, _ROWS_AT_A_TIME) if on_cpu else (hidden,)
             return cls(tuple(Gram.of(relative_to_cls(part, metric), strip) for part in parts))
 
     @cached_property

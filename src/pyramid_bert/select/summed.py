@@ -7,17 +7,18 @@ are made once a pass; what a token's products with all others are is then read o
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from . import compiled
+from .distance import snap_limit
 
-_NAME = "summands"  # under which embeddings carry what they were made of
-_MOST_VALUES = 1024  # of a vocabulary, for the table of its products to be small
+_ATTRIBUTE = "_pyramid_summands"  # under which embeddings carry what they were made of, until the encoder takes it
+# Relative to LayerNorm's bias, not to CLS, distances cancel when tokens lie much closer to CLS than to the bias: below
+# this share, squared, fp32 could tell them apart only roughly.
+_NEAREST = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,38 +37,24 @@ class Summands:
     positions: Tensor
     norm: nn.LayerNorm
 
+    def leave_with(self, hidden: Tensor) -> None:
+        """Lets `hidden`, which was made of these, carry them."""
+        setattr(hidden, _ATTRIBUTE, (self, _version(hidden)))
+
     @classmethod
-    def behind(cls, hidden: Tensor) -> Summands | None:
-        """What `hidden` was made of, if `remember_summands` saw it being made."""
-        found = getattr(hidden, _NAME, None)
-        assert found is None or isinstance(found, Summands)
-        return found
+    def taken_from(cls, hidden: Tensor) -> Summands | None:
+        """What `hidden` carries, if it is still as it was made. It carries nothing any more then."""
+        found, version = hidden.__dict__.pop(_ATTRIBUTE, (None, None))
+        return found if isinstance(found, Summands) and version == _version(hidden) else None
 
     def cut(self, n: int) -> Summands:
         """Of the first `n` tokens."""
         return replace(self, ids=self.ids[:, :n])
 
 
-def remember_summands(embeddings: Any, args: Any, kwargs: Any, output: Tensor) -> None:
-    """A forward hook of embeddings: leaves what they were made of with their output, where tables would serve.
-
-    That is on a CPU with numba, a small vocabulary, positions in order, one type of token, and no dropout.
-    """
-    given = inspect.signature(embeddings.forward).bind(*args, **kwargs).arguments
-    ids, words = given.get("input_ids"), embeddings.word_embeddings
-    other = any(given.get(name) is not None for name in ("inputs_embeds", "position_ids"))
-    types = getattr(embeddings, "token_type_embeddings", None)
-    dropped = embeddings.training and embeddings.dropout.p > 0
-    if ids is None or other or dropped or (types is not None and types.num_embeddings > 1):
-        return
-    if words.num_embeddings > _MOST_VALUES or output.device.type != "cpu" or not compiled.available():
-        return
-    values, positions = words.weight.detach(), embeddings.position_embeddings.weight.detach()
-    if getattr(embeddings, "rescale_embeddings", False):
-        values = values * values.shape[1] ** 0.5
-    if types is not None:
-        positions = positions + types.weight.detach()
-    setattr(output, _NAME, Summands(ids, values, positions, embeddings.LayerNorm))
+def _version(x: Tensor) -> int | None:
+    """Changes when a tensor is written to; None where torch does not count."""
+    return None if x.is_inference() else x._version
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +63,19 @@ class Sums:
 
     Attributes:
         ids: (B, N) which value each token has.
-        values: (V, V) products of values.
+        of_values: (V, V) products of values.
         crossed: (N, V) products of positions and values.
         by_value: (V, N) the same by columns.
-        positions: (N, N) products of positions.
+        of_positions: (N, N) products of positions.
         scale: (B, N) what LayerNorm divides each token by, inverted.
         squares: (B, N) each token's product with itself.
     """
 
     ids: Tensor
-    values: Tensor
+    of_values: Tensor
     crossed: Tensor
     by_value: Tensor
-    positions: Tensor
+    of_positions: Tensor
     scale: Tensor
     squares: Tensor
 
@@ -98,16 +85,16 @@ class Sums:
     @torch.no_grad()
     def of(cls, made_of: Summands) -> Sums:
         """The tables. In fp32 (fp64 for fp64 weights), whatever autocast says."""
-        ids, norm = made_of.ids, made_of.norm
+        ids, norm = made_of.ids.contiguous(), made_of.norm
         n = ids.shape[1]
         dtype = torch.promote_types(made_of.values.dtype, torch.float32)
         with torch.autocast(ids.device.type, enabled=False):
             values, positions = (_centred(x.to(dtype)) for x in (made_of.values, made_of.positions[:n]))
-            variance = _squares(values @ values.T, positions @ values.T, positions.square().sum(1), ids)
-            scale = (variance / values.shape[1] + norm.eps).rsqrt()  # (B, N)
+            variance = _squares(values.square().sum(1), positions @ values.T, positions.square().sum(1), ids)
+            scale = (variance.clamp(min=0) / values.shape[1] + norm.eps).rsqrt()  # (B, N)
             values, positions = values * norm.weight, positions * norm.weight
             own, crossed, placed = values @ values.T, positions @ values.T, positions @ positions.T
-            squares = _squares(own, crossed, placed.diagonal(), ids) * scale.square()
+            squares = _squares(own.diagonal(), crossed, placed.diagonal(), ids) * scale.square()
         return cls(ids, own, crossed, crossed.T.contiguous(), placed, scale, squares)
 
     @property
@@ -116,21 +103,29 @@ class Sums:
         return len(self.ids)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether distances are large enough beside what they are differences of."""
+        return bool((self.to_cls.amax(1) > _NEAREST * self.squares.amax(1)).all())
+
+    @property
     def source(self) -> tuple[Any, ...]:
         """For compiled loops: ids, the tables (that of positions and values both ways round), and scales."""
         ids = self.ids.int().numpy().view("uint32")  # no index counts from the end: the loop can take many at once
-        tables = (self.values, self.crossed, self.by_value, self.positions, self.scale)
+        tables = (self.of_values, self.crossed, self.by_value, self.of_positions, self.scale)
         return ids, *(table.numpy() for table in tables)
 
-    def split(self, rows: int) -> tuple[Sums, ...]:
-        """The same tables for `rows` rows at a time."""
-        parts = zip(*(torch.split(x, rows) for x in (self.ids, self.scale, self.squares)), strict=True)
-        return tuple(replace(self, ids=ids, scale=scale, squares=squares) for ids, scale, squares in parts)
+    def split(self, parts: int) -> tuple[Sums, ...]:
+        """The same tables for some rows at a time."""
+        rows = -(-self.rows // parts)
+        found = zip(*(torch.split(x, rows) for x in (self.ids, self.scale, self.squares)), strict=True)
+        return tuple(replace(self, ids=ids, scale=scale, squares=squares) for ids, scale, squares in found)
 
     @property
     def to_cls(self) -> Tensor:
         """(B, N): squared distances to CLS."""
-        return (self.squares + self.squares[:, :1] - 2 * self._products(slice(0, 1))[:, 0]).clamp(min=0)
+        norms = self.squares + self.squares[:, :1]
+        distances = norms - 2 * self._products(slice(0, 1))[:, 0]
+        return distances.masked_fill_(distances <= norms * snap_limit(norms.dtype), 0)
 
     def whole(self) -> Tensor:
         """(B, N, N)."""
@@ -139,7 +134,7 @@ class Sums:
     def _products(self, tokens: slice) -> Tensor:
         """The products (B, T, N) of some tokens with all."""
         ids, scale = self.ids, self.scale
-        products = self.values[ids[:, tokens, None], ids[:, None, :]] + self.positions[tokens]
+        products = self.of_values[ids[:, tokens, None], ids[:, None, :]] + self.of_positions[tokens]
         products += self.crossed[tokens][:, ids].transpose(0, 1)  # (B, T, N): of positions with values
         products += self.crossed[:, ids[:, tokens]].movedim(0, -1)  # and of values with positions
         return products * scale[:, tokens, None] * scale[:, None, :]
@@ -150,6 +145,6 @@ def _centred(x: Tensor) -> Tensor:
 
 
 def _squares(values: Tensor, crossed: Tensor, positions: Tensor, ids: Tensor) -> Tensor:
-    """(B, N): the products of sums with themselves, from tables (V, V), (N, V) and the products of positions (N,)."""
+    """(B, N): the products of sums with themselves, from those of values (V,), of both (N, V) and of positions (N,)."""
     place = torch.arange(ids.shape[1], device=ids.device)
-    return values.diagonal()[ids] + 2 * crossed[place, ids] + positions
+    return values[ids] + 2 * crossed[place, ids] + positions
