@@ -81,7 +81,7 @@ def _row(schedule: Schedule, n: int, args: argparse.Namespace) -> dict[str, Any]
         "dense_macs": cost.dense_macs,
         "ideal_speedup": cost.ideal_speedup,
         "space_reduction_printed": space_reduction(lengths, n, args.hidden_size, reading="printed"),
-        "space_reduction_attention_input": space_reduction(lengths, n, args.hidden_size),
+        "space_reduction_attention_input": space_reduction(lengths, n, args.hidden_size, placement=placement),
     }
 
 

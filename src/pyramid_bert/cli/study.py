@@ -37,6 +37,9 @@ _RUN_EPILOG = """examples:
   pyramid-bert study run FILE --data DIR --model DIR --jobs 4        four processes
   pyramid-bert study run FILE --data DIR --model DIR --ray auto      the Ray cluster that this machine belongs to
   pyramid-bert study run FILE --data DIR --model DIR --only ID       one cell, and the dense one it starts from"""
+_STATUS_EPILOG = """examples:
+  pyramid-bert study status FILE
+  pyramid-bert study status FILE --cells --only 'rte*'               ids of cells, for `study run FILE --only ID`"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", metavar="DIR", help="folder of the pretrained model, if the experiment names none")
     group.add_argument("--work", default="runs", metavar="DIR", help="dense classifiers of all studies (default: runs)")
     group = run_parser.add_argument_group("what to run")
-    group.add_argument(
-        "--only", action="append", default=[], metavar="ID", help="a cell's id, or a pattern like 'rte*'"
-    )
+    _add_only(group)
     group.add_argument("--retry", action="store_true", help="run cells again that failed")
     group.add_argument("--again", action="store_true", help="run the chosen cells again even if they are done")
     group.add_argument("--limit-minutes", type=float, metavar="M", help="start no cell after so many minutes")
@@ -63,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=int, metavar="N", help="threads of a cell (default: cores / jobs; with Ray: 1)"
     )
     group.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; 'local' starts one here")
-    add_json_option(_action(actions, "status", "show how far it is", "examples:\n  pyramid-bert study status FILE"))
+    status = _action(actions, "status", "show how far it is", _STATUS_EPILOG)
+    _add_only(status)
+    status.add_argument("--cells", action="store_true", help="list every cell: its state, id and name")
+    add_json_option(status)
     table = _action(
         actions, "table", "print the metric at given speed-ups", "examples:\n  pyramid-bert study table FILE"
     )
@@ -87,6 +91,11 @@ def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.Argu
     return parser
 
 
+def _add_only(parser: Any) -> None:
+    help_text = "a cell's id, or a pattern like 'rte*'; may be given again"
+    parser.add_argument("--only", action="append", default=[], metavar="ID", help=help_text)
+
+
 def _add_axis(parser: argparse.ArgumentParser) -> None:
     help_text = "against what: speed-up over dense at true lengths (c) or padded (a), or space saved (default: ideal-c)"
     parser.add_argument("--axis", choices=tuple(AXES), default="ideal-c", help=help_text)
@@ -104,30 +113,35 @@ def _run(args: argparse.Namespace, study: Study) -> None:
     _check(args, study)
     from ..study.preflight import all_cells, prepare
     from ..study.runner import choose
+    from ..study.store import machine
 
     cells = all_cells(study)
     chosen, store = choose(cells, args.only), _store(args, study)
     jobs = args.jobs or 1
     threads = args.threads or (1 if args.ray else None if jobs == 1 else max(1, cores() // jobs))
-    site = prepare(
-        study,
-        chosen,
-        store,
-        file=args.file,
-        model=args.model,
-        data=args.data,
-        work=args.work,
-        threads=threads,
-    )
-    summary = _measure(args, study, chosen, store, site) if args.measure else _train(args, cells, chosen, store, site)
+    with machine(args.work, alone=args.measure):
+        site = prepare(
+            study,
+            chosen,
+            store,
+            file=args.file,
+            model=args.model,
+            data=args.data,
+            work=args.work,
+            threads=threads,
+        )
+        if args.measure:
+            summary = _measure(args, study, chosen, store, site)
+        else:
+            summary = _train(args, cells, chosen, store, site)
     _conclude(summary, study)
 
 
 def _check(args: argparse.Namespace, study: Study) -> None:
-    for option in ("jobs", "threads", "limit_minutes"):
+    for option, low in (("jobs", 1), ("threads", 1), ("limit_minutes", 0)):
         value = getattr(args, option)
-        if value is not None and value < (0 if option == "limit_minutes" else 1):
-            raise UsageError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
+        if value is not None and not value >= low:
+            raise UsageError(f"--{option.replace('_', '-')} must be at least {low}, got {value:g}")
     if args.measure and (args.ray or args.jobs or args.limit_minutes is not None):
         raise UsageError("--measure runs alone: leave out --jobs, --ray and --limit-minutes")
     if args.measure and study.measure is None:
@@ -177,21 +191,15 @@ def _executor(args: argparse.Namespace, site: Site, anew: frozenset[str]) -> Exe
 def _measure(args: argparse.Namespace, study: Study, chosen: list[Cell], store: Store, site: Site) -> Summary:
     from ..study.cell import run_measurement
     from ..study.display import Display
-    from ..study.runner import measure_speed
-    from ..study.store import Pace
+    from ..study.measurements import Measurements
 
     plan = dict(study.measure or {})
-    todo = list({cell.measurement(plan): cell for cell in chosen if not cell.is_dense}.values())
-    with Display(messages(), todo, Pace()) as display:
-        return measure_speed(
-            chosen,
-            plan,
-            store.folder,
-            lambda cell: run_measurement(cell, site, plan),
-            retry=args.retry,
-            again=args.again,
-            watcher=display,
-        )
+    measurements = Measurements(chosen, plan, store.folder)
+    todo = measurements.left(retry=args.retry, again=args.again)
+    if not todo:
+        messages().print("nothing is left to measure")
+    with Display(messages(), list(todo.values()), measurements.pace()) as display:
+        return measurements.run(todo, lambda cell: run_measurement(cell, site, plan), display)
 
 
 def _conclude(summary: Summary, study: Study) -> None:
@@ -210,14 +218,17 @@ def _conclude(summary: Summary, study: Study) -> None:
 def _status(args: argparse.Namespace, study: Study) -> None:
     from ..study.display import status_of, status_table
     from ..study.preflight import all_cells
+    from ..study.runner import choose
 
-    status = status_of(all_cells(study), _store(args, study))
+    status = status_of(choose(all_cells(study), args.only), _store(args, study), study.measure)
     if args.json:
-        print_json(status)
+        print_json({key: value for key, value in status.items() if args.cells or key != "cells"})
         return
     Console().print(status_table(study.name, status))
-    for cell in status["failed"]:
-        Console(highlight=False).print(f"failed {cell['id']} {cell['name']}: {cell['error']}", markup=False)
+    measured = status["measured"] or {"failed": []}
+    for entry in [*(status["cells"] if args.cells else status["failed"]), *measured["failed"]]:
+        reason = f": {entry['error']}" if "error" in entry else ""
+        print(f"{entry['state']} {entry['id']} {entry['name']}{reason}")
 
 
 def _table(args: argparse.Namespace, study: Study) -> None:

@@ -23,7 +23,7 @@ import torch
 from ..bench import Workload, describe_machine, measure, model_pair
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
-from ..cost import Cost, space_reduction
+from ..cost import Cost, Placement, space_reduction
 from ..data import Table
 from ..data.glue import TASKS, Task, load_task, sample_rows, table_hash
 from ..errors import PyramidError
@@ -83,8 +83,7 @@ def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, An
     A dense one leaves its classifier and its record in the work folder. If they are there already, whichever study made
     them, the record is taken over, unless `anew` has the cell's key.
     """
-    if site.threads:
-        torch.set_num_threads(site.threads)
+    _use_threads(site)
     if cell.task in LRA_NAMES:
         from .arena import run_arena_cell  # which takes parts from here
 
@@ -98,6 +97,11 @@ def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, An
             record, classifier = _run(cell, site)
             _keep(classifier, record, folder)
     return record
+
+
+def _use_threads(site: Site) -> None:
+    if site.threads:
+        torch.set_num_threads(site.threads)
 
 
 def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], PyramidClassifier]:
@@ -138,6 +142,8 @@ def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, A
     """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev."""
     if cell.schedule is None:
         raise PyramidError("a dense cell has nothing to measure: it is a side of every measurement")
+    start = time.perf_counter()
+    _use_threads(site)
     _, dev = tables(cell, site.data)
     rows = sample_rows(dev, min(plan["rows"], len(dev.texts)), SAMPLE_SEED)
     dense, pyramid, tokenizer = model_pair(site.model, "", cell.schedule, dict(cell.settings))
@@ -158,6 +164,7 @@ def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, A
         "over_a": entries["pyramid"].speedup_over["padded"],
         "over_c": entries["pyramid"].speedup_over["sorted"],
         "dense_over_a": entries["sorted"].speedup_over["padded"],
+        "seconds": {"total": time.perf_counter() - start},
         "ledger": ledger.to_dict(),
         "weights": site.weights,
         **provenance(cell, site, f"--measure --only '{cell.id}' --again"),
@@ -215,12 +222,15 @@ def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
         ours += rows * cost.macs
         dense += rows * cost.dense_macs
         padded += rows * Cost.of((n,) * layers, n, config.hidden_size, config.intermediate_size).macs
-    at_n = (n,) * layers if pyramid is None else pyramid.schedule.lengths(n, layers)
+    at_n: Sequence[int] = (n,) * layers
+    placement: Placement = "middle"
+    if pyramid is not None and pyramid.reduce != "replace":  # which keeps every token
+        at_n, placement = pyramid.schedule.lengths(n, layers), pyramid.placement or "middle"
     return {
         "ideal": {"over_a": padded / ours, "over_c": dense / ours},
         "space": {
             "printed": space_reduction(at_n, n, config.hidden_size, reading="printed"),
-            "attention_input": space_reduction(at_n, n, config.hidden_size),
+            "attention_input": space_reduction(at_n, n, config.hidden_size, placement=placement),
         },
         "mean_length": sum(lengths) / len(lengths),
     }
@@ -228,11 +238,14 @@ def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
 
 def provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
     """Where and by what a record was made, and the command that makes it again."""
-    places = ("" if site.model in (cell.model, "") else " --model DIR") + ("" if site.data is None else " --data DIR")
+    options = [selection]
+    options += [] if site.model in (cell.model, "") else ["--model DIR"]
+    options += [] if site.data is None else ["--data DIR"]
+    options += [f"--threads {site.threads}"] if site.threads else []
     return {
         "machine": {**describe_machine(), "python": platform.python_version()},
         "commit": site.commit,
-        "command": f"pyramid-bert study run {site.file} {selection}{places}",
+        "command": " ".join(["pyramid-bert study run", site.file, *options]),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

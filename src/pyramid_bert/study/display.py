@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .grid import Cell
+from .measurements import Measurements
 from .runner import Watcher
 from .store import STATES, Pace, Store
 
@@ -84,8 +85,14 @@ def time_left(seconds: float | None) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def status_of(cells: Sequence[Cell], store: Store) -> dict[str, Any]:
-    """How far a study is: cells by state, in all and by task and method, the time left, and what failed."""
+def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """How far a study is: cells by state, in all and by task and method, the time left, and what failed.
+
+    Args:
+        cells: All of it, or some.
+        store: Its results.
+        plan: Rows, batch size and rounds of its measurements; None when it asks for none.
+    """
     states = {cell.key: store.state(cell.key) for cell in cells}
     groups: dict[tuple[str, str], Counter[str]] = {}
     for cell in cells:
@@ -93,26 +100,31 @@ def status_of(cells: Sequence[Cell], store: Store) -> dict[str, Any]:
     unfinished = [cell for cell in cells if states[cell.key] in ("left", "running")]
     pace = Pace.of([cell for cell in cells if states[cell.key] == "done"], store)
     total = Counter(states.values())
+    listed: list[dict[str, Any]] = [{"id": c.id, "name": c.name, "state": states[c.key]} for c in cells]
+    for cell, entry in zip(cells, listed, strict=True):
+        if entry["state"] == "failed":
+            entry["error"] = (store.read(cell.key) or {}).get("error")
     return {
         "total": {state: total[state] for state in STATES},
         "seconds_left": pace.seconds(unfinished) if unfinished else 0.0,
+        "measured": None if plan is None else Measurements(cells, plan, store.folder).status(),
         "groups": [
             {"task": task, "method": method, **{state: count[state] for state in STATES}}
             for (task, method), count in groups.items()
         ],
-        "failed": [
-            {"id": cell.id, "name": cell.name, "error": (store.read(cell.key) or {}).get("error")}
-            for cell in cells
-            if states[cell.key] == "failed"
-        ],
+        "failed": [entry for entry in listed if entry["state"] == "failed"],
+        "cells": listed,
     }
 
 
 def status_table(name: str, status: dict[str, Any]) -> Table:
     """`status_of` as a table: a row a method, a column a task, in each the cells done of all."""
-    total = status["total"]
+    total, measured = status["total"], status["measured"]
     counts = ", ".join(f"{total[state]} {state}" for state in STATES)
-    table = Table(title=f"{name}: {counts}; {time_left(status['seconds_left'])} left, one cell at a time")
+    title = f"{name}: {counts}; {time_left(status['seconds_left'])} left, one cell at a time"
+    if measured is not None:
+        title += f"; {measured['done']} of {measured['done'] + measured['left'] + len(measured['failed'])} measured"
+    table = Table(title=title)
     tasks = list(dict.fromkeys(group["task"] for group in status["groups"]))
     table.add_column("")
     for task in tasks:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ..lra.presets import LRA_NAMES
+
 # Each kind has configurations of its own: schedules by layer, pooling windows at layers, cuts of the input.
 Kind = Literal["select", "pool", "truncate"]
 DENSE = "Dense"
@@ -26,6 +28,7 @@ class Method:
         settings: Fields of `PyramidConfig`, but for the schedule.
         kind: Which of an experiment's configurations it takes.
         distills: Whether it learns from the dense classifier as well.
+        training: Fields of `TrainSettings` that are its own, whatever the experiment says for all.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Method:
     settings: dict[str, Any] = field(default_factory=dict)
     kind: Kind = "select"
     distills: bool = False
+    training: dict[str, Any] = field(default_factory=dict)
 
 
 def _coreset(name: str, m: int | float | str) -> Method:
@@ -68,14 +72,30 @@ METHODS = CORESETS | _by_name(
 )
 
 
-def variant(name: str, of: Method, settings: Mapping[str, Any]) -> Method:
+def variant(name: str, of: Method, settings: Mapping[str, Any], training: Mapping[str, Any] | None = None) -> Method:
     """A method that an experiment derives from another one: the same with other settings.
 
     Example:
         >>> variant("end", METHODS["CS-1"], {"placement": "end"}).settings["placement"]
         'end'
     """
-    return replace(of, name=name, summary=f"{of.name} with other settings", settings={**of.settings, **settings})
+    return replace(
+        of,
+        name=name,
+        summary=f"{of.name} with other settings",
+        settings={**of.settings, **settings},
+        training={**of.training, **(training or {})},
+    )
+
+
+def kind_of(method: Method, task: str) -> str:
+    """Where a method's configurations for a task stand: Long Range Arena selects at the input, whatever the method.
+
+    Example:
+        >>> kind_of(METHODS["CS-1"], "rte"), kind_of(METHODS["CS-1"], "bigbird-text")
+        ('select', 'input')
+    """
+    return "input" if task in LRA_NAMES and method.kind == "select" else method.kind
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -113,7 +113,7 @@ def _data_hashes(cells: Sequence[Cell], data: str | None) -> dict[str, dict[str,
             hashes[cell.task] = {split: rows.digest for split, rows in zip(SPLITS, arena_rows(cell, data), strict=True)}
             continue
         train, dev = tables(cell, data)
-        Labels.of(train.labels, len(train.texts)).targets(dev.labels)
+        Labels.of(train.labels, len(train.texts), train.where).targets(dev.labels, where=dev.where)
         hashes[cell.task] = {"train": table_hash(train), "dev": table_hash(dev)}
     return hashes
 

@@ -47,10 +47,16 @@ def columns_of(table: StudyTable) -> list[str]:
     return [*table.tasks, MEAN] if len(table.tasks) > 1 else list(table.tasks)
 
 
+def title_of(name: str, table: StudyTable) -> str:
+    """The study, the metric if it is not each task's own, and the axis."""
+    metric = "" if table.metric is None else f"{table.metric} by "
+    return f"{name}: {metric}{AXES[table.axis][0]}"
+
+
 def rich_table(name: str, table: StudyTable) -> Table:
     """All targets in one table, a section each."""
     out = Table(
-        title=f"{name}: {AXES[table.axis][0]}",
+        title=title_of(name, table),
         caption=f"mean ± std over seeds; {NOTHING} where nothing is observed; the dense model is 1x over c",
     )
     out.add_column("at")
@@ -67,7 +73,7 @@ def rich_table(name: str, table: StudyTable) -> Table:
 def markdown(name: str, table: StudyTable) -> str:
     """The table as Markdown."""
     titles = [table.tasks.get(task, task) for task in columns_of(table)]
-    lines = [f"{name}: {AXES[table.axis][0]}; mean ± std over seeds.", ""]
+    lines = [f"{title_of(name, table)}; mean ± std over seeds.", ""]
     lines += [f"| at | | {' | '.join(titles)} |", "|---|---|" + "---:|" * len(titles)]
     lines += ["| " + " | ".join(row) + " |" for row in rows_of(table)]
     return "\n".join(lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..errors import PyramidError
@@ -174,49 +173,3 @@ class Run:
     def _waits_for_others(self) -> bool:
         """Whether a cell is left that can start once a dense model that another runner trains is there."""
         return any(cell.dense in self._todo for cell in self._todo.values())
-
-
-def measure_speed(
-    cells: Sequence[Cell],
-    plan: dict[str, int],
-    results: Path,
-    work: Callable[[Cell], dict[str, Any]],
-    *,
-    retry: bool = False,
-    again: bool = False,
-    watcher: Watcher | None = None,
-) -> Summary:
-    """Measures what is not measured yet, one pyramid after another; cells that differ by seed or training share one.
-
-    Args:
-        cells: The chosen cells.
-        plan: Rows, batch size and rounds.
-        results: The folder of the study's results.
-        work: Makes the record of a cell's measurement.
-        retry: Measure again what failed.
-        again: Measure everything again.
-        watcher: Is told what happens.
-    """
-    from .executors import attempt
-
-    study, store, watcher = Store(results), Store(results / "measured"), watcher or Watcher()
-    busy = [cell.name for cell in cells if study.is_locked(cell.key)]
-    if busy:
-        raise PyramidError(f"{busy[0]} is being run; measure on a quiet machine, when the study's cells are done")
-    summary = Summary()
-    for key, cell in {cell.measurement(plan): cell for cell in reversed(cells) if not cell.is_dense}.items():
-        status = store.status(key)
-        if not again and (status == "done" or (status == "failed" and not retry)):
-            continue
-        lock = store.lock("machine")
-        if lock is None:
-            raise PyramidError("another run measures this study now; measurements run alone")
-        try:
-            watcher.started(cell)
-            record = attempt(work, cell)
-            store.write(key, record)
-        finally:
-            lock.release()
-        (summary.done if record["status"] == "done" else summary.failed).append(cell)
-        watcher.finished(cell, record)
-    return summary

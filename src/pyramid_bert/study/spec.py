@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExperimentError, PyramidError, UnknownNameError
-from ..lra.presets import LRA_NAMES
 from ..schedule import Schedule
 from .grid import Cell
-from .methods import CS_OPT, DENSE, METHODS, Method, variant
+from .methods import CS_OPT, DENSE, METHODS, Method, kind_of, variant
 
 if TYPE_CHECKING:
     from ..data.glue import Task
@@ -32,11 +31,13 @@ SCHEDULE_KEYS = {
     "input": ("keep_ratio", "min_tokens", "rounding"),
 }
 KINDS = tuple(SCHEDULE_KEYS)
-# What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs.
-VARIANT_KEYS = ("of", "selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within")
 TASK_KEYS = ("rows", "dev_rows", "max_length", "dense", "pyramid")
 TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout", "bf16")
 DISTILLING_KEYS = ("temperature", "distill_weight", "hidden_weight")
+# What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs, and
+# how it learns from the dense model if it does.
+CONFIG_KEYS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within")
+VARIANT_KEYS = ("of", *CONFIG_KEYS, *DISTILLING_KEYS)
 MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 STARTS = ("dense", "pretrained")
 SELECTIONS = ("train", "inference")
@@ -108,7 +109,7 @@ class Study:
         block = [dense]
         for method in self.methods.values():
             for schedule in self.configurations[kind_of(method, name)]:
-                block.append(self._cell(name, task, seed, method, schedule, training, dense))
+                block.append(self._cell(name, task, seed, method, schedule, {**training, **method.training}, dense))
         return block
 
     def _cell(
@@ -252,9 +253,18 @@ class _Reader:
                 self.problems.append(f"{where}: {UnknownNameError('method', table['of'], METHODS)}")
             else:
                 self.keys(f"{where}: ", table, VARIANT_KEYS)
-                settings = {key: setting for key, setting in table.items() if key != "of"}
-                made[name] = variant(name, METHODS[table["of"]], settings)
+                made[name] = self.variant(name, where, METHODS[table["of"]], table)
         return made
+
+    def variant(self, name: str, where: str, of: Method, table: Mapping[str, Any]) -> Method:
+        taught = {key: value for key, value in table.items() if key in DISTILLING_KEYS}
+        if taught and not of.distills:
+            able = ", ".join(method.name for method in METHODS.values() if method.distills)
+            self.problems.append(
+                f"{where}: only methods that learn from the dense model ({able}) take {', '.join(taught)}"
+            )
+        settings = {key: value for key, value in table.items() if key in CONFIG_KEYS}
+        return variant(name, of, settings, self.training(where, taught, DISTILLING_KEYS))
 
     def methods(self, value: Any, variants: Mapping[str, Method]) -> dict[str, Method]:
         names, known = self.names("methods", value), {**METHODS, **variants}
@@ -353,16 +363,6 @@ class _Reader:
         for key, number in table.items():
             self.whole(f"measure.{key}", number, 1)
         return {**MEASURE_DEFAULTS, **table}
-
-
-def kind_of(method: Method, task: str) -> str:
-    """Where a method's configurations for a task stand: Long Range Arena selects at the input, whatever the method.
-
-    Example:
-        >>> kind_of(METHODS["CS-1"], "rte"), kind_of(METHODS["CS-1"], "bigbird-text")
-        ('select', 'input')
-    """
-    return "input" if task in LRA_NAMES and method.kind == "select" else method.kind
 
 
 def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:

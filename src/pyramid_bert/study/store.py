@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import PyramidError
-from ..files import write_text
+from ..files import check_writable, write_text
 from .grid import Cell
 
 STATES = ("done", "failed", "running", "left")
@@ -62,14 +63,14 @@ class Store:
         record = self.read(key)
         return None if record is None else str(record["status"])
 
-    def lock(self, key: str) -> Lock | None:
-        """The right to run a cell, or None while another process has it."""
+    def lock(self, key: str, *, shared: bool = False) -> Lock | None:
+        """The right to run a cell, or None while another process has it; any number may share one."""
         folder = self.folder / ".locks"
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / key, "a")  # noqa: SIM115 - the lock lives as long as the file is open
         for attempt in range(3):  # somebody may just be looking at it
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
                 time.sleep(0.02 * attempt)
             else:
@@ -94,16 +95,42 @@ class Store:
         return status or "left"
 
 
-class Pace:
-    """Guesses the time that cells will take from those that are done: seconds for a unit of work, by task."""
+@contextmanager
+def machine(work: str | Path, *, alone: bool) -> Iterator[None]:
+    """Keeps cells and measurements apart: runners share a work folder, but one that measures speeds has it alone."""
+    check_writable(Path(work))
+    lock = Store(work).lock("machine", shared=not alone)
+    if lock is None and alone:
+        raise PyramidError(
+            f"cells are being run, or speeds measured, with the work folder {work}; speeds are measured alone: give "
+            "the same command again when that has ended"
+        )
+    if lock is None:
+        raise PyramidError(
+            f"speeds are being measured with the work folder {work}, and cells would slow them down; give the same "
+            "command again when that has ended"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
 
-    def __init__(self) -> None:
+
+class Pace:
+    """Guesses the time that cells will take from those that are done: seconds for a unit of work, by task.
+
+    Args:
+        weight: The work that a cell is.
+    """
+
+    def __init__(self, weight: Callable[[Cell], float] = lambda cell: cell.weight) -> None:
+        self._weight = weight
         self._spent: dict[str, tuple[float, float]] = {}
 
     def add(self, cell: Cell, seconds: float) -> None:
         """Takes note of a cell that is done."""
         total, weight = self._spent.get(cell.task, (0.0, 0.0))
-        self._spent[cell.task] = (total + seconds, weight + cell.weight)
+        self._spent[cell.task] = (total + seconds, weight + self._weight(cell))
 
     def seconds(self, cells: Iterable[Cell], at_once: int = 1) -> float | None:
         """The seconds that `cells` will take, or None when nothing is known."""
@@ -113,7 +140,7 @@ class Pace:
         left = 0.0
         for cell in cells:
             seconds, work = self._spent.get(cell.task, (total, weight))
-            left += cell.weight * seconds / work
+            left += self._weight(cell) * seconds / work
         return left / at_once
 
     @classmethod

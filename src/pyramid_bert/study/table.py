@@ -17,6 +17,7 @@ from .pareto import Point, pareto_front, value_at
 from .store import Store
 
 MEAN = "mean"
+LESS_IS_BETTER = ("rmse",)  # fronts are made of metrics of which more is better
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """Estimates by target, method and task; None where nothing is observed."""
+    """Estimates by target, method and task; None where nothing is observed. `metric` is None for each task's own."""
 
     axis: str
     targets: tuple[float, ...]
@@ -50,6 +51,7 @@ class StudyTable:
     methods: tuple[str, ...]
     entries: dict[tuple[float, str, str], Estimate | None]
     dense: dict[str, Estimate | None]
+    metric: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: a list of entries, metrics in [0, 1]."""
@@ -61,14 +63,25 @@ class StudyTable:
         return {
             "axis": self.axis,
             "axis_title": AXES[self.axis][0],
+            "metric": self.metric,
             "tasks": self.tasks,
             "dense": dense,
             "entries": rows,
         }
 
 
-def collect(cells: Sequence[Cell], store: Store, axis: str, plan: Mapping[str, int] | None) -> list[Result]:
-    """What is done of a study, with its place on an axis (None where it was not measured)."""
+def collect(
+    cells: Sequence[Cell], store: Store, axis: str, plan: Mapping[str, int] | None, metric: str | None = None
+) -> list[Result]:
+    """What is done of a study, with its place on an axis (None where it was not measured).
+
+    Args:
+        cells: Of the study.
+        store: Its results.
+        axis: A key of `AXES`.
+        plan: Rows, batch size and rounds of its measurements; None when it asks for none.
+        metric: Which of the recorded metrics; None for the one that each task is judged by.
+    """
     if axis not in AXES:
         raise UnknownNameError("axis", axis, AXES)
     if axis.startswith("measured") and plan is None:
@@ -76,9 +89,21 @@ def collect(cells: Sequence[Cell], store: Store, axis: str, plan: Mapping[str, i
     done = [(cell, record) for cell in cells if (record := store.read(cell.key)) and record["status"] == "done"]
     place = _measured(done, store, axis, plan) if plan and axis.startswith("measured") else _counted(axis)
     return [
-        Result(cell.task, cell.method, cell.configuration, cell.seed, record["value"], place(cell, record))
+        Result(cell.task, cell.method, cell.configuration, cell.seed, _value(cell, record, metric), place(cell, record))
         for cell, record in done
     ]
+
+
+def _value(cell: Cell, record: Mapping[str, Any], metric: str | None) -> float:
+    if metric is None:
+        return float(record["value"])
+    known = [name for name in record["metrics"] if name not in LESS_IS_BETTER]
+    if metric not in known:
+        raise PyramidError(
+            f"{cell.task} has no {metric} to tabulate; it has {', '.join(known)}. Leave out --metric to have each "
+            "task's own"
+        )
+    return float(record["metrics"][metric] or 0.0)  # an undefined correlation counts 0, as in the task's own
 
 
 Place = Callable[[Cell, Mapping[str, Any]], float | None]
@@ -91,7 +116,14 @@ def _counted(axis: str) -> Place:
         "space": ("space", "attention_input"),
         "space-printed": ("space", "printed"),
     }[axis]
-    return lambda cell, record: float(record[group][key])
+
+    def place(cell: Cell, record: Mapping[str, Any]) -> float:
+        # A cut at the input leaves attention only what is kept, so that both readings agree; older records took layer 1
+        # to see all N tokens.
+        at_input = group == "space" and cell.schedule is not None and cell.schedule.selects_at_input
+        return float(record[group]["printed" if at_input else key])
+
+    return place
 
 
 def _measured(
@@ -119,7 +151,11 @@ def _measured(
 
 
 def tabulate(
-    results: Sequence[Result], axis: str, titles: Mapping[str, str], targets: Sequence[float] | None = None
+    results: Sequence[Result],
+    axis: str,
+    titles: Mapping[str, str],
+    targets: Sequence[float] | None = None,
+    metric: str | None = None,
 ) -> StudyTable:
     """The table: for each task, method and seed the Pareto front, read at the targets; then mean and std over seeds.
 
@@ -130,6 +166,7 @@ def tabulate(
         axis: A key of `AXES`, for the titles.
         titles: Task -> what to call it; all tasks of the study, also those with no result.
         targets: Where to read; the axis's own if None.
+        metric: What the results are; None for each task's own.
     """
     at = tuple(targets or AXES[axis][1])
     results = [*results, *best_coresets(results)]
@@ -147,7 +184,7 @@ def tabulate(
     by_task = [{r.seed: r.value for r in results if r.task == task and r.method == DENSE} for task in titles]
     dense = {task: _estimate(list(seeds.values())) for task, seeds in zip(titles, by_task, strict=True)}
     dense[MEAN] = mean_over_tasks(by_task)
-    return StudyTable(axis, at, dict(titles), methods, entries, dense)
+    return StudyTable(axis, at, dict(titles), methods, entries, dense, metric)
 
 
 def best_coresets(results: Sequence[Result]) -> list[Result]:
