@@ -3,14 +3,19 @@
 import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import PyramidError
@@ -19,7 +24,7 @@ from pyramid_bert.study import executors
 from pyramid_bert.study.cell import Site, run_cell
 from pyramid_bert.study.display import Display, outcome, status_of, status_table
 from pyramid_bert.study.executors import InTurn, Processes, RayTasks
-from pyramid_bert.study.runner import Run, choose, measure_speed
+from pyramid_bert.study.runner import Run, choose
 from pyramid_bert.study.spec import read_study
 from pyramid_bert.study.store import Pace, Store
 
@@ -93,6 +98,9 @@ def test_a_failed_cell_is_recorded_others_go_on_and_retry_runs_it_again(tmp_path
     status = status_of(CELLS, Store(tmp_path))
     assert status["total"] == {"done": 5, "failed": 1, "running": 0, "left": 0}
     assert status["failed"][0]["error"] == "ValueError: it broke"
+    assert {"id": CELLS[0].id, "name": NAMES[0], "state": "done"} == status["cells"][0]
+    assert [cell["id"] for cell in status["cells"]] == [cell.id for cell in CELLS]
+    assert status["measured"] is None
     assert status_table("s", status).row_count == 3
     make(tmp_path, retry=True).go(CELLS, InTurn(partial(note, folder=tmp_path)))
     assert Store(tmp_path).status(CELLS[1].key) == "done"
@@ -217,24 +225,57 @@ def test_a_cell_that_another_process_holds_is_running_and_is_left_alone(tmp_path
     assert summary.left == CELLS[:1]
     lock.release()
     assert store.state(CELLS[0].key) == "left"
-    with_lock = store.lock(CELLS[4].key)
-    with pytest.raises(PyramidError, match="measure on a quiet machine"):
-        measure_speed(CELLS, {}, tmp_path, lambda cell: {})
-    with_lock.release()
 
 
-def test_measurements_run_once_each(tmp_path):
-    done = []
+def hang(cell, folder):
+    """Dense cells end; the others tell who runs them, and never do."""
+    if not cell.is_dense:
+        (folder / f"{os.getpid()}.pid").touch()
+        time.sleep(300)
+    return note(cell, folder)
 
-    def work(cell):
-        done.append(cell.name)
-        return {"status": "done", "over_a": 2.0, "over_c": 1.5}
 
-    plan = {"rows": 1, "batch_size": 1, "rounds": 1}
-    assert len(measure_speed(CELLS, plan, tmp_path, work).done) == 4
-    assert measure_speed(CELLS, plan, tmp_path, work).done == []
-    assert sorted(done) == sorted(name for name in NAMES if "Dense" not in name)
-    assert len(measure_speed(CELLS, plan, tmp_path, work, again=True).done) == 4
+def is_alive(pid):
+    with suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")  # a dead process stays there as a zombie where nobody waits for it
+        return ") Z " not in (stat.read_text() if Path("/proc").exists() else "")
+    return False
+
+
+def wait_for(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, "nothing happened for two minutes"
+        time.sleep(0.05)
+
+
+def test_a_killed_runner_takes_its_processes_with_it_and_loses_nothing_that_was_done(tmp_path):
+    code = (
+        "import sys; from functools import partial; from pathlib import Path\n"
+        "from test_study_runner import CELLS, Processes, hang, make\n"
+        "folder = Path(sys.argv[1])\n"
+        "with Processes(partial(hang, folder=folder), 2) as pool:\n"
+        "    make(folder).go(CELLS, pool)"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    runner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})
+    pids = []
+    try:
+        wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
+        pids = [int(file.stem) for file in tmp_path.glob("*.pid")]
+        assert all(map(is_alive, pids))
+        runner.kill()
+        runner.wait()
+        wait_for(lambda: not any(map(is_alive, pids)))
+    finally:
+        runner.kill()
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGKILL)
+    store = Store(tmp_path)
+    assert [store.state(cell.key) for cell in CELLS] == ["done" if cell.is_dense else "left" for cell in CELLS]
+    make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
+    assert sorted(noted(tmp_path)) == sorted(NAMES)
 
 
 def test_processes_a_dead_one_costs_only_its_cell(tmp_path):
@@ -273,9 +314,6 @@ def test_pace_learns_by_task():
 
 
 def test_the_display_follows_a_run(tmp_path):
-    from io import StringIO
-
-    from rich.console import Console
 
     text = StringIO()
     run = make(tmp_path)

@@ -140,6 +140,19 @@ def test_a_variant_is_its_method_with_other_settings():
     assert pyramid_config(end).placement == "end"
 
 
+def test_a_variant_may_learn_from_the_dense_model_in_its_own_way():
+    variants = {"vectors": {"of": "Merge+KD", "hidden_weight": 1, "temperature": 4}}
+    every = cells(methods=["Merge+KD", "vectors"], variants=variants, pyramid={"temperature": 3})
+    plain, vectors = (next(c for c in every if c.method == name) for name in ("Merge+KD", "vectors"))
+    assert plain.training["temperature"] == 3
+    assert vectors.training == {**plain.training, "temperature": 4.0, "hidden_weight": 1.0}
+    assert vectors.settings == plain.settings
+    assert vectors.distills
+    assert train_settings(vectors).hidden_weight == 1
+    plan = {"rows": 8, "batch_size": 4, "rounds": 1}
+    assert vectors.measurement(plan) == plain.measurement(plan)  # it is trained otherwise, and as fast
+
+
 def test_clusters_are_a_variant():
     variants = {"near": {"of": "Merge", "selector": "cluster", "metric": "cosine", "within": 8}}
     near = next(c for c in cells(methods=["near"], variants=variants) if not c.is_dense)
@@ -243,6 +256,14 @@ def test_everything_wrong_is_named_at_once():
         ),
         ({"variants": {"end": {"of": "CS-1", "place": "end"}}}, "variants.end: unknown key 'place'"),
         ({"variants": {"end": {"of": "CS-1", "placement": "end"}}}, "variants.end is not in methods"),
+        (
+            {"variants": {"soft": {"of": "Merge", "temperature": 4}}},
+            "variants.soft: only methods that learn from the dense model (Merge+KD, Pool+KD) take temperature",
+        ),
+        (
+            {"variants": {"soft": {"of": "Merge+KD", "temperature": "hot"}}},
+            "variants.soft.temperature must be a number, got 'hot'",
+        ),
         (
             {"configurations": {"select": [{"random": 0, "keep_ratio": 0.5}]}},
             "unexpected keyword argument",

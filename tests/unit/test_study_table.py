@@ -1,6 +1,7 @@
 """Fronts, interpolation and tables, against examples worked by hand."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import PyramidError, UnknownNameError
+from pyramid_bert.study.cell import counted
 from pyramid_bert.study.pareto import pareto_front, value_at
 from pyramid_bert.study.render import markdown, rich_table
 from pyramid_bert.study.spec import read_study
@@ -158,6 +160,7 @@ def record(value, ideal):
     return {
         "status": "done",
         "value": value,
+        "metrics": {"accuracy": value, "f1": value / 2, "matthews": None},
         "ideal": {"over_a": 4 * ideal, "over_c": ideal},
         "space": {"printed": 0.5, "attention_input": 0.4},
     }
@@ -185,6 +188,47 @@ def test_collecting_records_by_axis(study, tmp_path):
         collect(cells, store, "measured-c", None)
     with pytest.raises(UnknownNameError, match="did you mean 'ideal-c'"):
         collect(cells, store, "ideal-x", None)
+
+
+def test_readings_of_space_agree_where_the_input_is_cut(tmp_path):
+    cut_at_input = {"select": [{"keep_ratio": 0.5, "last_layer": 2}], "truncate": [{"keep_ratio": 0.5}]}
+    settings = {"name": "s", "tasks": ["rte"], "methods": ["Att", "1st-I"], "configurations": cut_at_input}
+    cells = {cell.method: cell for cell in read_study(settings).cells(TASKS)}
+    sizes = SimpleNamespace(num_hidden_layers=6, hidden_size=32, intermediate_size=64)
+    space = {method: counted(cell, sizes, [10, 20])["space"] for method, cell in cells.items()}
+    assert space["1st-I"]["printed"] == space["1st-I"]["attention_input"] > 0
+    assert space["Att"]["printed"] > space["Att"]["attention_input"] > 0
+    store = Store(tmp_path)
+    for cell in cells.values():
+        store.write(cell.key, record(0.9, 1.0))  # an old one, with readings that differ
+    read = {r.method: r.x for r in collect(list(cells.values()), store, "space", None)}
+    assert read == {"Dense": 0.4, "Att": 0.4, "1st-I": 0.5}
+
+
+def test_tokens_that_are_replaced_save_no_space():
+    variants = {"star": {"of": "CS-1", "reduce": "replace"}}
+    select = {"select": [{"keep_ratio": 0.5, "last_layer": 2}]}
+    settings = {"name": "s", "tasks": ["rte"], "methods": ["star"], "variants": variants, "configurations": select}
+    _, star = read_study(settings).cells(TASKS)
+    sizes = SimpleNamespace(num_hidden_layers=6, hidden_size=32, intermediate_size=64)
+    assert counted(star, sizes, [10])["space"] == {"printed": 0, "attention_input": 0}
+
+
+def test_another_metric_than_the_tasks_own(study, tmp_path):
+    dense, pyramid = cells = study.cells(TASKS)
+    store = Store(tmp_path)
+    store.write(dense.key, record(0.9, 1.0))
+    store.write(pyramid.key, record(0.8, 2.0))
+    values = {
+        metric: [r.value for r in collect(cells, store, "ideal-c", None, metric)]
+        for metric in (None, "accuracy", "f1", "matthews")
+    }
+    assert values == {None: [0.9, 0.8], "accuracy": [0.9, 0.8], "f1": [0.45, 0.4], "matthews": [0.0, 0.0]}
+    with pytest.raises(PyramidError, match="rte has no spearman; it has accuracy, f1, matthews"):
+        collect(cells, store, "ideal-c", None, "spearman")
+    table = tabulate(collect(cells, store, "ideal-c", None, "f1"), "ideal-c", {"rte": "RTE"}, [2.0], "f1")
+    assert table.to_dict()["metric"] == "f1"
+    assert markdown("tiny", table).startswith("tiny: f1 by ideal speed-up over c")
 
 
 def test_a_table_is_json():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ..errors import PyramidError, UsageError
+from ..errors import PyramidError, UnknownNameError, UsageError
 from ..study.axes import AXES
 from .options import add_json_option, cores, messages, print_json
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..study.executors import Executor
     from ..study.runner import Summary
     from ..study.store import Store
+    from ..study.table import Result
 
 EPILOG = """examples:
   pyramid-bert study run experiments/glue-lite.toml --data glue --model path/to/minilm
@@ -71,12 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     table = _action(
         actions, "table", "print the metric at given speed-ups", "examples:\n  pyramid-bert study table FILE"
     )
-    _add_axis(table)
+    _add_axes(table)
     table.add_argument("--at", metavar="X[,X]", help="where to read (default: 1.5,2,3,3.5; for space 0.3,0.7)")
     table.add_argument("--markdown", action="store_true", help="print Markdown")
     add_json_option(table)
     plot = _action(actions, "plot", "draw scatter and Pareto curves", "examples:\n  pyramid-bert study plot FILE")
-    _add_axis(plot)
+    _add_axes(plot)
     plot.add_argument("--out", metavar="FILE", help="picture to write, as .png and .svg (default: NAME.png)")
 
 
@@ -96,9 +97,11 @@ def _add_only(parser: Any) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="ID", help=help_text)
 
 
-def _add_axis(parser: argparse.ArgumentParser) -> None:
+def _add_axes(parser: argparse.ArgumentParser) -> None:
     help_text = "against what: speed-up over dense at true lengths (c) or padded (a), or space saved (default: ideal-c)"
     parser.add_argument("--axis", choices=tuple(AXES), default="ideal-c", help=help_text)
+    help_text = "a recorded metric, such as accuracy or f1, for all tasks (default: each task's own)"
+    parser.add_argument("--metric", metavar="NAME", help=help_text)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -236,12 +239,12 @@ def _table(args: argparse.Namespace, study: Study) -> None:
         raise UsageError("give --markdown or --json, not both")
     targets = _targets(args.at)
     from ..study.arena import STUDY_TASKS
-    from ..study.preflight import all_cells
     from ..study.render import markdown, rich_table
-    from ..study.table import collect, tabulate
+    from ..study.table import tabulate
 
-    results = collect(all_cells(study), _store(args, study), args.axis, study.measure)
-    table = tabulate(results, args.axis, {task: STUDY_TASKS[task].title for task in study.tasks}, targets)
+    results = _results(args, study)
+    titles = {task: STUDY_TASKS[task].title for task in study.tasks}
+    table = tabulate(results, args.axis, titles, targets, args.metric)
     if args.json:
         print_json({"study": study.name, **table.to_dict()})
     elif args.markdown:
@@ -253,15 +256,22 @@ def _table(args: argparse.Namespace, study: Study) -> None:
 def _plot(args: argparse.Namespace, study: Study) -> None:
     from ..study.arena import STUDY_TASKS
     from ..study.plot import draw
-    from ..study.preflight import all_cells
-    from ..study.table import collect
 
-    results = collect(all_cells(study), _store(args, study), args.axis, study.measure)
+    results = _results(args, study)
     out = Path(args.out or f"{study.name}.png")
     titles = {task: STUDY_TASKS[task].title for task in study.tasks}
-    metrics = {task: STUDY_TASKS[task].metric for task in study.tasks}
+    metrics = {task: args.metric or STUDY_TASKS[task].metric for task in study.tasks}
     for path in draw(results, args.axis, titles, metrics, out, study.name):
         print(path)
+
+
+def _results(args: argparse.Namespace, study: Study) -> list[Result]:
+    from ..study.preflight import all_cells
+    from ..study.table import METRICS, collect
+
+    if args.metric not in (None, *METRICS):
+        raise UsageError(str(UnknownNameError("metric", args.metric, METRICS)))
+    return collect(all_cells(study), _store(args, study), args.axis, study.measure, args.metric)
 
 
 def _store(args: argparse.Namespace, study: Study) -> Store:

@@ -58,13 +58,13 @@ class Measurements:
 
     def status(self) -> dict[str, Any]:
         """How many are made and how many are left, and what failed."""
-        records = {key: self.store.read(key) for key in self.wanted}
+        records = [self.store.read(key) for key in self.wanted]
         failed = [
-            {"id": self.wanted[key].id, "name": self.wanted[key].name, "state": "not measured", "error": record["error"]}
-            for key, record in records.items()
+            {"id": cell.id, "name": cell.name, "state": "not measured", "error": record["error"]}
+            for cell, record in zip(self.wanted.values(), records, strict=True)
             if record is not None and record["status"] == "failed"
         ]
-        left = sum(record is None for record in records.values())
+        left = records.count(None)
         return {"done": len(records) - len(failed) - left, "left": left, "failed": failed}
 
     def run(

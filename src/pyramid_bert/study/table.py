@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PyramidError, UnknownNameError
+from ..metrics import CLASSIFICATION, REGRESSION
 from .axes import AXES
 from .grid import Cell
 from .methods import CORESETS, CS_OPT, DENSE, in_order
@@ -17,7 +18,7 @@ from .pareto import Point, pareto_front, value_at
 from .store import Store
 
 MEAN = "mean"
-LESS_IS_BETTER = ("rmse",)  # fronts are made of metrics of which more is better
+METRICS = tuple(name for name in (*CLASSIFICATION, *REGRESSION) if name != "rmse")  # of which more is better
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,10 @@ def collect(
 def _value(cell: Cell, record: Mapping[str, Any], metric: str | None) -> float:
     if metric is None:
         return float(record["value"])
-    known = [name for name in record["metrics"] if name not in LESS_IS_BETTER]
+    known = [name for name in METRICS if name in record["metrics"]]
     if metric not in known:
         raise PyramidError(
-            f"{cell.task} has no {metric} to tabulate; it has {', '.join(known)}. Leave out --metric to have each "
-            "task's own"
+            f"{cell.task} has no {metric}; it has {', '.join(known)}. Leave out --metric to have each task's own"
         )
     return float(record["metrics"][metric] or 0.0)  # an undefined correlation counts 0, as in the task's own
 
