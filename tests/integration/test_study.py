@@ -13,6 +13,7 @@ import pytest
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import main
+from pyramid_bert.study.store import machine
 
 SPEC = """
 methods = ["CS-1", "Merge", "Merge+KD", "Rand", "1st-I", "Pool"]
@@ -147,17 +148,29 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
     values = {record["name"]: record["metrics"] for record in every.values()}
     assert all(record["cell"]["distills"] == ("KD" in record["name"]) for record in every.values())
     assert len(values) == CELLS
+    made = [record for key, record in every.items() if key not in first and record["cell"]["method"] != "Dense"]
+    assert all(record["command"].endswith(f" --threads {record['machine']['threads']}") for record in made)
     assert capsys.readouterr().err.count(DONE) == CELLS - len(first)
 
     assert study("status", "--json") == 0
     status = json.loads(capsys.readouterr().out)
     assert status["total"] == {"done": CELLS, "failed": 0, "running": 0, "left": 0}
     assert status["seconds_left"] == 0
+    assert status["measured"] == {"done": 0, "left": 8, "failed": []}
+    assert "cells" not in status
 
     assert study("table", "--axis", "measured-c") == 0
     assert "Merge" in capsys.readouterr().out
+    assert study("run", "--measure", "--threads", 1) == 0
+    speeds = records("results/tiny/measured").values()
+    assert len(speeds) == 3 * 2 + 1 + 1
+    assert all(record["seconds"]["total"] > 0 and record["machine"]["threads"] == 1 for record in speeds)
+    assert all(record["command"].endswith(" --again --model DIR --data DIR --threads 1") for record in speeds)
+    capsys.readouterr()
     assert study("run", "--measure") == 0
-    assert len(list(Path("results/tiny/measured").glob("*.json"))) == 3 * 2 + 1 + 1
+    assert "nothing is left to measure" in capsys.readouterr().err
+    assert study("status", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["measured"] == {"done": 8, "left": 0, "failed": []}
     capsys.readouterr()
     for axis in ("ideal-c", "ideal-a", "measured-a", "measured-c", "space", "space-printed"):
         at = "0.1" if axis.startswith("space") else "0.01,99"
@@ -166,12 +179,60 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
         assert {entry["method"] for entry in entries} == {"CS-1", "Merge", "Merge+KD", "Rand", "1st-I", "Pool"}
         assert all(entry["seeds"] == 2 for entry in entries if entry["at"] != 99)
         assert all(entry["mean"] is None for entry in entries if entry["at"] == 99)
+    assert study("table", "--metric", "f1", "--json") == 0
+    f1 = json.loads(capsys.readouterr().out)["dense"]["sst2"]["mean"]
+    dense = [record["metrics"]["f1"] for record in every.values() if record["cell"]["method"] == "Dense"]
+    assert f1 == pytest.approx(sum(dense) / 2)
     assert study("table", "--markdown") == 0
     assert "| 1.5x | CS-1 |" in capsys.readouterr().out
     pytest.importorskip("matplotlib")
     assert study("plot", "--out", "picture.png") == 0
     assert capsys.readouterr().out.split() == ["picture.png", "picture.svg"]
     assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cells_that_are_not_done_can_be_found_and_run_by_their_id(study, capsys):
+    assert study("status", "--cells", "--only", "*Merge 0.5*", "--json") == 0
+    status = json.loads(capsys.readouterr().out)
+    assert [cell["name"] for cell in status["cells"]] == [f"sst2 Merge 0.5@1-2 seed {seed}" for seed in (0, 1)]
+    assert status["total"]["left"] == 2
+    first = status["cells"][0]
+    assert study("run", "--only", first["id"], "--limit-minutes", 0) == 0
+    assert "tiny: 0 done, 2 left" in capsys.readouterr().err  # the cell, and the dense one
+    assert study("status", "--cells") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"left {first['id']} {first['name']}" in lines
+    assert sum(line.startswith("left ") for line in lines) == CELLS
+
+
+def test_cells_and_measurements_keep_apart(study, capsys):
+    with machine("runs", alone=True):
+        assert study("run", "--only", "sst2 Dense seed 0") == 1
+    assert "speeds are being measured with the work folder runs" in capsys.readouterr().err
+    with machine("runs", alone=False):
+        assert study("run", "--measure") == 1
+    assert "speeds are measured alone" in capsys.readouterr().err
+    assert not records()
+
+
+def test_a_sample_with_one_class_is_named_by_its_file(study, capsys, glue_dir, tmp_path):
+    shutil.copytree(glue_dir, tmp_path / "glue")
+    file = tmp_path / "glue" / "sst2" / "train.tsv"
+    file.write_text(file.read_text().replace("\t0\n", "\t1\n"))
+    assert study("run", "--data", tmp_path / "glue") == 1
+    assert f"all labels are 1, from {file}, row " in capsys.readouterr().err
+
+
+def test_a_study_on_a_cluster(study):
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'pyramid-bert[ray]'")
+    assert study("run", "--ray", "local", "--only", "sst2 Rand 0.5@1-2 seed 0") == 0
+    found = {record["name"]: record for record in records().values()}
+    assert set(found) == {"sst2 Dense seed 0", "sst2 Rand 0.5@1-2 seed 0"}
+    for record in found.values():
+        assert record["status"] == "done"
+        assert record["machine"]["threads"] == 1
+        assert record["command"].endswith(" --threads 1")
+    assert len(dense_folders()) == 1
 
 
 def test_selection_at_inference_trains_only_the_dense_model(study):
@@ -280,7 +341,10 @@ def test_mistakes_are_found_before_any_work(study, capsys, change, code, message
     ("words", "code", "message"),
     [
         (["run", "--jobs", "0"], 2, "--jobs must be at least 1, got 0"),
+        (["run", "--limit-minutes", "-1"], 2, "--limit-minutes must be at least 0, got -1"),
         (["run", "--only", "xyz"], 1, "no cell is meant by 'xyz'"),
+        (["status", "--only", "xyz"], 1, "no cell is meant by 'xyz'"),
+        (["table", "--metric", "acuracy"], 2, "unknown metric 'acuracy'; did you mean 'accuracy'?"),
         (["run", "--measure", "--jobs", "2"], 2, "--measure runs alone"),
         (["table", "--at", "fast"], 2, "--at takes numbers"),
         (["table", "--markdown", "--json"], 2, "not both"),
@@ -290,6 +354,12 @@ def test_mistakes_are_found_before_any_work(study, capsys, change, code, message
 def test_wrong_calls(study, capsys, words, code, message):
     assert study(*words) == code
     assert message in capsys.readouterr().err
+
+
+def test_readings_of_space_agree_where_the_input_is_cut(capsys):
+    assert main(["schedule", "--schedule", "input_only", "--keep-ratio", "0.5", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["space_reduction_printed"] == row["space_reduction_attention_input"] > 0
 
 
 def test_help_of_an_action(capsys):
