@@ -98,7 +98,7 @@ def test_a_failed_cell_is_recorded_others_go_on_and_retry_runs_it_again(tmp_path
     status = status_of(CELLS, Store(tmp_path))
     assert status["total"] == {"done": 5, "failed": 1, "running": 0, "left": 0}
     assert status["failed"][0]["error"] == "ValueError: it broke"
-    assert {"id": CELLS[0].id, "name": NAMES[0], "state": "done"} == status["cells"][0]
+    assert status["cells"][0] == {"id": CELLS[0].id, "name": NAMES[0], "state": "done"}
     assert [cell["id"] for cell in status["cells"]] == [cell.id for cell in CELLS]
     assert status["measured"] is None
     assert status_table("s", status).row_count == 3
