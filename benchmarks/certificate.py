@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.bench import describe_machine
 from pyramid_bert.certificate import Certificate
+from pyramid_bert.classifier import metrics_of
 from pyramid_bert.data import TASKS, load_task, table_hash
 from pyramid_bert.evidence import FOLDS, SCORES, Trial, removed_by_share
 from pyramid_bert.inference import Covers, outputs_of
-from pyramid_bert.metrics import classification_metrics
 
 SEED = 0
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
@@ -75,7 +75,7 @@ def _measured(clf: PyramidClassifier, table: Any, metric: str) -> dict[str, Any]
     assert covers is not None
     assert clf.settings is not None
     quality = {
-        name: classification_metrics(table.labels, clf.known_labels().decode(logits).tolist())[metric]
+        name: metrics_of(clf.known_labels(), table.labels, logits)[metric]
         for name, logits in (("pyramid", trial.logits), ("dense", trial.dense_logits))
     }
     return {

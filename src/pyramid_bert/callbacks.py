@@ -75,10 +75,11 @@ def sign(metric: str) -> int:
 
 
 class RichProgress(TrainerCallback):
-    """A progress bar on stderr with the loss beside it."""
+    """A progress bar on stderr with the loss beside it, and the metric that counts on the dev data."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, metric: str | None = None) -> None:
         self.title = title
+        self.metric = metric
         self.bar: Progress | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -95,12 +96,12 @@ class RichProgress(TrainerCallback):
         self.bar.update(self.task, completed=state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Shows the loss, and the first of the metrics."""
+        """Shows the loss, and the metric by its name."""
         if self.bar is None:
             return
-        for name in ("loss", "eval_accuracy", "eval_spearman"):
+        for name, shown in (("loss", "loss"), (f"eval_{self.metric}", f"dev {self.metric}")):
             if name in (logs or {}):
-                self.shown[name] = f"{name.replace('eval_', 'dev ')} {float(logs[name]):.3f}"
+                self.shown[name] = f"{shown} {float(logs[name]):.3f}"
         self.bar.update(self.task, shown="  ".join(self.shown.values()))
 
     def close(self) -> None:

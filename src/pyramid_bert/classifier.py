@@ -145,7 +145,7 @@ class PyramidClassifier:
         data = self._training_data(texts, labels, known)
         measured = None if dev is None else self._dev(*dev, known, settings)
         if new_head:
-            self._new_head(known, settings.seed)
+            self.new_head(known, settings.seed)
         self.certificate = None  # it spoke of the weights that there were
         self.history = finetune(
             self.model,
@@ -276,7 +276,7 @@ class PyramidClassifier:
         with quiet_transformers(), replacing_folder(target) as scratch:
             self.model.save_pretrained(scratch)
             self.tokenizer.save_pretrained(scratch)
-            record = {"format": 1, "classes": known.classes, "max_length": self.max_length}
+            record = {"format": 1, "classes": known.classes, "numbered": known.numbered, "max_length": self.max_length}
             write_text(scratch / _RECORD, json.dumps(record, ensure_ascii=False, indent=1))
             if self.history:
                 write_text(scratch / LOG, log_text(self.history))
@@ -314,7 +314,7 @@ class PyramidClassifier:
             raise PyramidError("this model has no trained classifier yet; call fit(texts, labels) first")
         return self.labels
 
-    def _new_head(self, labels: Labels, seed: int) -> None:
+    def new_head(self, labels: Labels, seed: int) -> None:
         """A fresh classifier layer for these labels; its weights depend on the seed alone."""
         model = self.model
         generator = torch.Generator().manual_seed(seed)
@@ -355,8 +355,9 @@ def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, An
 
 def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:
     """The metrics by name of outputs (n, classes), given the true labels."""
-    measure = regression_metrics if known.classes is None else classification_metrics
-    return measure(list(labels), known.decode(logits).tolist())
+    if known.classes is None:
+        return regression_metrics(list(labels), logits[:, 0].tolist())
+    return classification_metrics(known.targets(labels), logits.argmax(axis=1).tolist(), known.outputs)
 
 
 def _read_record(path: str | Path) -> dict[str, Any] | None:
@@ -381,7 +382,7 @@ def _saved_labels(path: str | Path, model: Any) -> Labels:
         classes = None
     else:
         classes = [model.config.id2label[i] for i in range(model.config.num_labels)]
-    labels = Labels(None if classes is None else tuple(classes))
+    labels = Labels(None if classes is None else tuple(classes), bool((record or {}).get("numbered")))
     if labels.outputs != model.config.num_labels:
         raise DataError(f"{path} names {labels.outputs} classes, but its model has {model.config.num_labels} outputs")
     return labels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +13,24 @@ from numpy.typing import NDArray
 from .errors import DataError
 
 Where = Callable[[int], str]  # the place of a row, as error messages name it: "train.csv, row 3" for row 2
+_SHOWN = 10  # classes that a summary names
 
 
 @dataclass(frozen=True)
 class Labels:
     """The classes in the order of the model's outputs; None for regression.
 
+    Attributes:
+        classes: What the model predicts.
+        numbered: Whether data may name a class by its number as well, as those of GLUE do.
+
     Example:
         >>> Labels.of(["pos", "neg", "pos"], texts=3)
-        Labels(classes=('neg', 'pos'))
+        Labels(classes=('neg', 'pos'), numbered=False)
     """
 
     classes: tuple[Any, ...] | None
+    numbered: bool = False
 
     @property
     def outputs(self) -> int:
@@ -63,7 +69,7 @@ class Labels:
         """Whether a model with the labels `other` can learn these without a new head."""
         if self.classes is None or other.classes is None:
             return self.classes is other.classes
-        return set(self.classes) <= set(other.classes)
+        return set(self.classes) <= other._numbers().keys()
 
     def targets(self, labels: Sequence[Any], texts: int | None = None, where: Where | None = None) -> list[float | int]:
         """The labels as class numbers, or as floats for regression; `where` names the place of a row in errors."""
@@ -71,11 +77,11 @@ class Labels:
         if self.classes is None:
             _check_numbers(values, where)
             return [float(value) for value in values]
-        number = {name: i for i, name in enumerate(self.classes)}
+        number = self._numbers()
         unknown = [row for row, value in enumerate(values) if value not in number]
         if unknown:
             # One stray word makes strings of a file's whole numbers: name the stray, not the first number.
-            spelled = {str(name) for name in self.classes}
+            spelled = {str(name) for name in number}
             row = next((row for row in unknown if str(values[row]) not in spelled), unknown[0])
             known = ", ".join(repr(name) for name in self.classes)
             raise DataError(f"{_named(row, values, where)}, which the model does not know; its classes are {known}")
@@ -87,6 +93,46 @@ class Labels:
             return logits[:, 0]
         decoded: NDArray[Any] = np.array(self.classes)[logits.argmax(axis=1)]
         return decoded
+
+    def summary(self, labels: Sequence[Any]) -> str:
+        """What a model with these labels learns from `labels`, in a line for people.
+
+        Example:
+            >>> Labels(("neg", "pos")).summary(["pos", "neg"]), Labels(None).summary([5.0, 0.0, 2.5])
+            ('2 classes: neg, pos', 'a number, 0.0 to 5.0')
+        """
+        if self.classes is None:
+            return f"a number, {float(min(labels))} to {float(max(labels))}"
+        shown = [*map(str, self.classes[:_SHOWN]), *(["..."] if len(self.classes) > _SHOWN else [])]
+        return f"{len(self.classes)} classes: {', '.join(shown)}"
+
+    def _numbers(self) -> dict[Any, int]:
+        """The class number of everything that may stand for a class."""
+        names = {name: i for i, name in enumerate(self.classes or ())}
+        return {**{i: i for i in range(len(names))}, **names} if self.numbered else names
+
+
+def as_target(
+    labels: Sequence[Any], target: Literal["classes", "number"], where: Where | None = None
+) -> list[str | int | float]:
+    """Labels as what the user says they are: words and whole numbers are classes, floats are numbers.
+
+    Args:
+        labels: As a file gives them.
+        target: "classes" or "number".
+        where: Names the place of a row in errors, like `Table.where`.
+
+    Example:
+        >>> as_target([1, 5], "number"), as_target([0.0, 1.0], "classes")
+        ([1.0, 5.0], [0, 1])
+    """
+    if target == "number":
+        _check_numbers(labels, where)
+        return [float(value) for value in labels]
+    for row, value in enumerate(labels):
+        if isinstance(value, float) and not value.is_integer():
+            raise DataError(f"{_named(row, labels, where)}; a class must be a word or a whole number")
+    return [int(value) if isinstance(value, float) else value for value in labels]
 
 
 def _check_numbers(values: Sequence[Any], where: Where | None) -> None:

@@ -14,11 +14,16 @@ CLASSIFICATION = ("accuracy", "f1", "matthews")
 REGRESSION = ("spearman", "pearson", "rmse")
 
 
-def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-    """Accuracy, F1 (of the higher of two classes, or the mean over more) and Matthews correlation.
+def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any], classes: int) -> dict[str, float]:
+    """Accuracy, F1 (of the higher of two classes, or the mean over those that occur) and Matthews correlation.
+
+    Args:
+        truth: The numbers of the right classes, from 0.
+        predicted: Those that the model says.
+        classes: How many classes the model knows: if two, F1 is that of class 1, whichever of them occur.
 
     Example:
-        >>> classification_metrics([0, 1, 1, 0], [0, 1, 0, 0])["accuracy"]
+        >>> classification_metrics([0, 1, 1, 0], [0, 1, 0, 0], classes=2)["accuracy"]
         0.75
     """
     try:
@@ -26,15 +31,8 @@ def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any]) -> di
     except ImportError as error:
         raise MissingExtraError("scikit-learn", "train", "computing metrics") from error
     _check(truth, predicted)
-    classes = sorted(set(truth) | set(predicted))
-    binary = len(classes) == 2
-    f1 = metrics.f1_score(
-        truth,
-        predicted,
-        average="binary" if binary else "macro",
-        pos_label=classes[-1] if binary else 1,
-        zero_division=0,
-    )
+    average = "binary" if classes == 2 else "macro"
+    f1 = metrics.f1_score(truth, predicted, average=average, pos_label=1, zero_division=0)
     return {
         "accuracy": float(metrics.accuracy_score(truth, predicted)),
         "f1": float(f1),

@@ -144,7 +144,7 @@ def finetune(
         if teacher is not None:
             trainer.distillation = Distillation(settings.temperature, settings.distill_weight, settings.hidden_weight)
             data.taught = _ask(teacher, data, settings, trainer.args.device, progress and first_process())
-        bar = RichProgress(title) if progress and first_process() else None
+        bar = RichProgress(title, dev.metric if dev else None) if progress and first_process() else None
         _run(trainer, pace, before, bar)
     return log_entries(trainer.state.log_history)
 

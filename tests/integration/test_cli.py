@@ -156,6 +156,7 @@ def test_train_refuses_wrong_options_before_it_loads_anything(capsys, sentiment_
         (["--task", "sst2", "--dev", "a.csv"], "--dev goes with --train"),
         (["--task", "sst2", "--text-column", "sentence"], "a --task knows its columns"),
         (["--train", "a.csv", "--data", "glue"], "--data goes with --task"),
+        (["--task", "sst2", "--target", "classes"], "--target goes with --train"),
         (["--train", "a.csv", "--temperature", "3"], "--temperature goes with --teacher"),
         (["--train", "a.csv", "--patience", "2"], "--patience needs data to evaluate on"),
         (["--task", "sst3"], "unknown task 'sst3'; did you mean 'sst2'"),
@@ -167,17 +168,25 @@ def test_train_options_that_do_not_fit_together(capsys, tmp_path, options, messa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("options", [[], ["--bf16"]])
-def test_mixed_precision_is_trained_when_it_is_asked_for(
-    capsys, learner_dir, sentiment_files, tmp_path, monkeypatch, options
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ([], "bf16", False),
+        (["--bf16"], "bf16", True),
+        (["--warmup-ratio", "0.1"], "warmup_ratio", 0.1),
+        (["--weight-decay", "0.01"], "weight_decay", 0.01),
+    ],
+)
+def test_settings_are_those_that_were_asked_for(
+    capsys, learner_dir, sentiment_files, tmp_path, monkeypatch, options, name, value
 ):
     def fit(self, texts, labels, *, settings, **places):
-        raise PyramidError(f"bf16 is {settings.bf16}")
+        raise PyramidError(f"{name} is {getattr(settings, name)}")
 
     monkeypatch.setattr(PyramidClassifier, "fit", fit)
     train = ["train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv")]
     assert main([*train, "--out", str(tmp_path / "out"), *options]) == 1
-    assert f"bf16 is {bool(options)}" in capsys.readouterr().err
+    assert f"{name} is {value}" in capsys.readouterr().err
 
 
 def test_train_needs_a_model_or_a_teacher(capsys):
@@ -228,6 +237,7 @@ def test_a_task_dense_then_a_pyramid_that_learns_from_it(capsys, learner_dir, gl
     output(capsys, "train", "--model", learner_dir, "--dense", *task, "--out", dense, "--epochs", 1)
     saved = json.loads((dense / "classifier.json").read_text())
     assert saved["max_length"] == 64  # the task's
+    assert json.loads((dense / "config.json").read_text())["id2label"] == {"0": "negative", "1": "positive"}
     steps = [json.loads(line)["step"] for line in (dense / "log.jsonl").read_text().splitlines()]
     assert steps == [1, 1]  # 48 rows a batch: the task's too
     taught = ("--teacher", dense, "--patience", 1, "--batch-size", 16, "--out", pyramid, "--hidden-weight", 1)
@@ -235,12 +245,18 @@ def test_a_task_dense_then_a_pyramid_that_learns_from_it(capsys, learner_dir, gl
     assert metrics == json.loads(output(capsys, "evaluate", pyramid, *task))
     log = [json.loads(line) for line in (pyramid / "log.jsonl").read_text().splitlines()]
     assert max(line.get("dev_accuracy", 0) for line in log) == metrics["accuracy"]
+    said = output(capsys, "predict", pyramid, "the film is brilliant", "the film is boring").splitlines()
+    assert {line.split("\t")[0] for line in said} <= {"negative", "positive"}
+    numbers = glue / "sst2" / "dev.tsv"  # its labels are 0 and 1
+    own = ("--data", numbers, "--text-column", "sentence", "--json")
+    assert json.loads(output(capsys, "evaluate", pyramid, *own)) == metrics
 
 
 def test_mnli_is_evaluated_on_both_of_its_dev_sets(capsys, learner_dir, glue, tmp_path):
     task = ("--task", "mnli", "--data", glue, "--json")
     call = ("train", "--model", learner_dir, "--epochs", 1, "--out", tmp_path / "model", *task)
     metrics = json.loads(output(capsys, *call))
+    assert PyramidClassifier.load(tmp_path / "model").classes_.tolist() == ["entailment", "neutral", "contradiction"]
     names = ["accuracy", "f1", "matthews"]
     assert list(metrics) == [*names, *(f"mismatched_{name}" for name in names)]
     assert metrics == json.loads(output(capsys, "evaluate", tmp_path / "model", *task))

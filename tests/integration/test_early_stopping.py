@@ -188,6 +188,15 @@ def test_the_log_holds_losses_learning_rates_and_metrics(tiny_model_dir, sentime
     clf.save(tmp_path / "model")  # a folder with a log is still one that can be replaced
 
 
+def test_the_bar_shows_the_metric_that_counts(tiny_model_dir, sentiment, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    settings = {**FAST, "progress": True, "dev_metric": "matthews"}
+    clf = fresh(tiny_model_dir).fit(*sentiment(32), dev=sentiment(16, 1), **settings)
+    shown = capsys.readouterr().err
+    assert f"dev matthews {dev_values(clf, 'dev_matthews')[-1]:.3f}" in shown
+    assert "dev accuracy" not in shown
+
+
 def test_tensorboard_files(tiny_model_dir, sentiment, tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra 'logs'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

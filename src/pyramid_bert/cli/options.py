@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -223,11 +223,22 @@ def _prefix(split: str) -> str:
     return "" if split == "dev" else split.removeprefix("dev_") + "_"
 
 
+def check_lengths(classifier: PyramidClassifier, tables: Iterable[Table], remedy: str) -> None:
+    """Raises for a text that the model cannot read whole, by file and row, unless it cuts texts; see `encode`."""
+    from ..data import encode
+
+    if classifier.max_length is None:
+        positions = classifier.model.config.max_position_embeddings
+        for table in tables:
+            encode(classifier.tokenizer, table.texts, positions=positions, where=table.where, remedy=remedy)
+
+
 def evaluate_all(classifier: PyramidClassifier, tables: dict[str, Table], batch_size: int) -> dict[str, float]:
     """The metrics on each of the tables, their names with its prefix."""
     known = classifier.known_labels()
     for table in tables.values():
         known.targets(table.labels, where=table.where)
+    check_lengths(classifier, tables.values(), "shorten it, or train with --max-length {positions} to cut long texts")
     metrics: dict[str, float] = {}
     for prefix, table in tables.items():
         found = classifier.evaluate(table.texts, table.labels, batch_size=batch_size, progress=True)

@@ -1,8 +1,9 @@
 """Fine-tune a classifier on your own file or a GLUE task: a pyramid from any BERT model, or a dense one with --dense.
 
-Labels may be words or whole numbers (classes) or decimal numbers (regression). A run that was stopped goes on from its
-last checkpoint when the same command is given again, and ends with the weights it would have had. With --teacher the
-pyramid starts from a dense model that is trained already, and learns from what it says.
+Labels may be words or whole numbers (classes) or decimal numbers (regression); --target says which, where that guess
+is wrong. A run that was stopped goes on from its last checkpoint when the same command is given again, and ends with
+the weights it would have had. With --teacher the pyramid starts from a dense model that is trained already, and learns
+from what it says.
 
 Several processes share the work under `torchrun --nproc-per-node N -m pyramid_bert train ...` or `accelerate launch`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from .options import (
     add_schedule_options,
     add_speedup_option,
     add_task_option,
+    check_lengths,
     check_task_call,
     dev_tables,
     evaluate_all,
@@ -39,12 +42,14 @@ from .options import (
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
     from ..data import Table, Task
+    from ..labels import Labels
     from ..training import TrainSettings
 
 EPILOG = """examples:
   pyramid-bert train --model path/to/bert --train train.csv --dev dev.csv --out my-model
   pyramid-bert train --model path/to/bert --train train.tsv.gz --text-column sentence --out my-model \\
       --keep-ratio 0.25 --first-layer 4 --last-layer 6
+  pyramid-bert train --model path/to/bert --train ratings.csv --target number --out my-model
   pyramid-bert train --model path/to/bert --train train.csv --out as-in-the-paper \\
       --reduce drop --keep-ratio 0.25 --last-layer 3
   pyramid-bert train --model path/to/bert --train train.csv --out twice-as-fast --speedup 2
@@ -58,6 +63,8 @@ _SETTINGS = (
     "learning_rate",
     "batch_size",
     "eval_batch_size",
+    "warmup_ratio",
+    "weight_decay",
     "seed",
     "dropout",
     "bf16",
@@ -73,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model folder, or a name on the hub (default: the --teacher)")
     parser.add_argument("--train", metavar="FILE", help="the training data")
     parser.add_argument("--dev", metavar="FILE", help="data to evaluate on after each epoch and in the end")
+    parser.add_argument("--target", choices=("classes", "number"), help="what the labels are (default: a guess)")
     add_task_option(parser)
     parser.add_argument("--data", metavar="FOLDER", help="with --task: where its files are (default: the hub)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the trained model goes")
@@ -93,6 +101,8 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-size", type=int, metavar="N", help="texts a step, over all processes (default: 32)")
     group.add_argument("--eval-batch-size", type=int, metavar="N", help="texts at a time in evaluation (default: 32)")
     group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
+    group.add_argument("--warmup-ratio", type=float, metavar="P", help="share of the steps in which the rate rises")
+    group.add_argument("--weight-decay", type=float, metavar="W", help="decoupled, as AdamW has it (default: 0)")
     group.add_argument("--seed", type=int, help="of everything random (default: 0)")
     group.add_argument("--dropout", type=float, metavar="P", help="while learning (default: as the model has it)")
     group.add_argument("--bf16", action="store_true", default=None, help="mixed precision: products in bfloat16")
@@ -138,11 +148,16 @@ def run(args: argparse.Namespace) -> None:
         pyramid: dict[str, Any] = {} if args.dense else pyramid_settings_from(args)
         if schedule is not None:
             PyramidConfig(schedule=schedule, **pyramid)
-    _check_labels(train, dev, settings)
+    known = _check_labels(train, dev, settings, task)
+    if first_process():
+        messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
     max_length = task.max_length if task and args.max_length is None else args.max_length
     classifier = PyramidClassifier.from_pretrained(
         args.model or args.teacher, "dense" if args.dense else schedule, max_length=max_length, **pyramid
     )
+    check_lengths(classifier, [train, *dev.values()], "pass --max-length {positions} to cut long texts")
+    if known.numbered and args.teacher is None:
+        _name_classes(classifier, known, settings.seed)
     if args.speedup is not None:
         _speed_up(classifier, train, settings.eval_batch_size, args)
     _fit(classifier, train, dev, settings, args)
@@ -163,6 +178,8 @@ def _check_call(args: argparse.Namespace) -> None:
     check_task_call(args)
     if args.task is None and args.data is not None:
         raise UsageError("--data goes with --task; your own files are named by --train and --dev")
+    if args.task is not None and args.target is not None:
+        raise UsageError("--target goes with --train; a --task knows whether it has classes or numbers")
     if args.model is None and args.teacher is None:
         raise UsageError("give the model to start from with --model, or a --teacher, whose weights it then starts from")
     without_teacher = [name for name in _DISTILLATION if getattr(args, name) is not None and args.teacher is None]
@@ -175,7 +192,12 @@ def _check_call(args: argparse.Namespace) -> None:
 def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str, Table]]:
     """The training data, and the dev data under the prefix that their metrics get."""
     if task is None:
-        return read_data(args.train, args), {"": read_data(args.dev, args)} if args.dev else {}
+        from ..labels import as_target
+
+        train = read_data(args.train, args)
+        if args.target is not None:
+            train = replace(train, labels=as_target(train.labels, args.target, train.where))
+        return train, {"": read_data(args.dev, args)} if args.dev else {}
     from ..data import load_task
 
     return load_task(task.name, args.data), dev_tables(task, args.data)
@@ -192,15 +214,27 @@ def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
     return TrainSettings(**{**preset, **given})
 
 
-def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings) -> None:
-    """What is wrong with the labels, by file and row, before a model is loaded."""
+def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, task: Task | None) -> Labels:
+    """What is to be learned; says what is wrong with the labels, by file and row, before a model is loaded."""
     from ..labels import Labels
 
     known = Labels.of(train.labels, len(train.texts), where=train.where)
+    if task is not None and task.classes is not None:
+        known = Labels(task.classes, numbered=True)
     for table in dev.values():
         known.targets(table.labels, where=table.where)
     with usage_errors():
         settings.metric_for(regression=known.classes is None)
+    return known
+
+
+def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int) -> None:
+    """Lets the classifier predict a task's classes by name; one that learned their numbers goes on with these."""
+    have = classifier.labels
+    if have is not None and have.classes == known.classes:
+        classifier.labels = known
+    elif have is None or have.classes != tuple(range(known.outputs)):
+        classifier.new_head(known, seed)
 
 
 def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..labels import Where
 from .tables import Text
 
 
@@ -24,7 +25,15 @@ class Encoded:
         return len(self.input_ids)
 
 
-def encode(tokenizer: Any, texts: Iterable[Text], *, positions: int, max_length: int | None = None) -> list[Encoded]:
+def encode(
+    tokenizer: Any,
+    texts: Iterable[Text],
+    *,
+    positions: int,
+    max_length: int | None = None,
+    where: Where | None = None,
+    remedy: str = "pass max_length={positions} to cut long texts",
+) -> list[Encoded]:
     """The texts as token ids, at their true lengths.
 
     Args:
@@ -33,6 +42,8 @@ def encode(tokenizer: Any, texts: Iterable[Text], *, positions: int, max_length:
         positions: The most tokens that the model can read.
         max_length: Cut longer texts to this many tokens. Without it a text that is too long is an error: cutting is
             for the user to decide.
+        where: Names the place of a text in that error, like `Table.where`; without it it says "text 3".
+        remedy: What that error tells the user to do.
     """
     texts = check_texts(texts)
     if max_length is not None and not 2 <= max_length <= positions:
@@ -51,9 +62,10 @@ def encode(tokenizer: Any, texts: Iterable[Text], *, positions: int, max_length:
     encoded = [Encoded(ids, kinds) for ids, kinds in zip(batch["input_ids"], types, strict=True)]
     for number, item in enumerate(encoded):
         if len(item) > positions:
+            named = f"text {number}" if where is None else f"{where(number)}: the text"
             raise DataError(
-                f"text {number} has {len(item)} tokens and the model reads at most {positions}; "
-                f"pass max_length={positions} to cut long texts"
+                f"{named} has {len(item)} tokens and the model reads at most {positions}; "
+                f"{remedy.format(positions=positions)}"
             )
     return encoded
 

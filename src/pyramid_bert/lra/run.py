@@ -124,7 +124,7 @@ def run_lra(
     finetune(model, None, data, training, output_dir=output_dir, progress=progress, title=title)
     trained = time.perf_counter()
     outputs = outputs_of(model, dev.items, PAD, batch_size=training.eval_batch_size, pad_to=pad_to)
-    metrics = classification_metrics(dev.labels, outputs.logits.argmax(dim=1).tolist())
+    metrics = classification_metrics(dev.labels, outputs.logits.argmax(dim=1).tolist(), outputs.logits.shape[1])
     steps = training.epochs * -(-len(train.items) // training.batch_size)
     facts = {
         **describe(preset, schedule),
