@@ -8,18 +8,22 @@ from typing import Any
 
 from results_data import Paper
 
+from pyramid_bert.cost import Cost
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.study import Cell
 from pyramid_bert.study.grid import schedule_name
+from pyramid_bert.study.methods import DENSE
 from pyramid_bert.study.render import NOTHING, columns_of, markdown, shown, target_name
-from pyramid_bert.study.runs import Point, Run, best_first, points
+from pyramid_bert.study.runs import Run
 from pyramid_bert.study.table import Estimate, StudyTable
 
-OVER_C, OVER_A, SPACES = (1.5, 2.0, 3.0), (1.5, 2.0, 3.0, 3.5), (0.3, 0.7)
-WANTED_SPEED, ALLOWED_LOSS = 2.5, 1.0
+OVER_C, SPACES = (1.5, 2.0, 2.5, 3.0), (0.3, 0.7)
+OVER_A = (1.5, 2.0, 3.0, 3.5)  # the paper's
 
-# Hash of the pretrained weights (its beginning) -> what they are.
-BACKBONES = {"113750a950ed": "all-MiniLM-L6-v2 (6 layers, hidden size 384)"}
+# For results whose study.json does not describe the model: the beginning of the hash of its weights -> what it is.
+BACKBONES: dict[str, dict[str, Any]] = {
+    "113750a950ed": {"name": "all-MiniLM-L6-v2", "layers": 6, "hidden_size": 384, "intermediate_size": 1536},
+}
 
 
 # ---- words and numbers ----
@@ -75,18 +79,20 @@ def command(text: str) -> str:
 
 
 def overview(runs: Sequence[Run]) -> str:
-    """How much of each study is done, and the time it took."""
+    """How much of each study is done, and the time it took, without what it took over from another study."""
     rows = []
     for run in runs:
-        seconds = [record["seconds"]["total"] for record in run.records.values()]
+        seconds = [record["seconds"]["total"] for record in run.own_records.values()]
         speeds = run.measurements.values()
+        numbers = {"failed": run.failed, "taken over": len(run.records) - len(run.own_records)}
+        notes = ", ".join(f"{number} {what}" for what, number in numbers.items() if number)
         rows.append(
             [
-                f"[{run.study.name}](#{_anchor(run)})",
-                f"{len(run.records)} of {len(run.cells)}" + (f" ({run.failed} failed)" if run.failed else ""),
+                f"[{run.study.name}](#{_anchor(run)})" if run.records else run.study.name,
+                f"{len(run.records)} of {len(run.cells)}" + (f" ({notes})" if notes else ""),
                 f"{sum(record is not None for record in speeds)} of {len(speeds)}" if speeds else NOTHING,
-                duration(sum(seconds)),
-                duration(median(seconds)),
+                duration(sum(seconds)) if seconds else NOTHING,
+                duration(median(seconds)) if seconds else NOTHING,
             ]
         )
     return grid(["study", "cells done", "speeds measured", "all cells took", "median cell"], rows)
@@ -98,28 +104,51 @@ def _anchor(run: Run) -> str:
 
 def machines(runs: Sequence[Run]) -> str:
     """Where and by what the records were made."""
-    records = [record for run in runs for record in [*run.records.values(), *filter(None, run.measurements.values())]]
-    found = [record["machine"] for record in records]
+    cells = [record for run in runs for record in run.records.values()]
+    speeds = [record for run in runs for record in run.measurements.values() if record]
+    found = [record["machine"] for record in [*cells, *speeds]]
 
     def each(key: str) -> str:
         return listed(sorted({str(machine[key]) for machine in found}))
 
-    commits = listed(sorted({(record["commit"] or "unknown")[:10] for record in records}))
+    commits = listed(sorted({(record["commit"] or "unknown")[:10] for record in [*cells, *speeds]}))
+    threads = f"cells run with {_threads(cells)}" + (f", speeds measured with {_threads(speeds)}" if speeds else "")
     return (
-        f"{each('cpu')} ({each('capability')}), {each('cores')} cores, threads a cell: {each('threads')}; "
+        f"{each('cpu')} ({each('capability')}), {each('cores')} cores; {threads}; "
         f"Python {each('python')}, torch {each('torch')}, transformers {each('transformers')}, "
         f"pyramid-bert {each('pyramid_bert')} at {commits}.\n"
     )
 
 
+def _threads(records: Iterable[Mapping[str, Any]]) -> str:
+    numbers = sorted({int(record["machine"]["threads"]) for record in records})
+    return f"{' or '.join(map(str, numbers))} thread{'' if numbers == [1] else 's'}"
+
+
+def backbone(run: Run) -> dict[str, Any] | None:
+    """The pretrained model's name and sizes, if they are known."""
+    return run.model or BACKBONES.get(_weights(run))
+
+
+def backbone_name(run: Run) -> str:
+    """The pretrained model for people."""
+    model = backbone(run)
+    if model is None:
+        return f"weights {_weights(run)}"
+    return f"{model['name']} ({model['layers']} layers, hidden size {model['hidden_size']})"
+
+
+def _weights(run: Run) -> str:
+    """The beginning of the hash that all records of a study share."""
+    return str(next(iter(run.records.values()))["weights"])[:12]
+
+
 def setup(run: Run) -> str:
-    """Model, training, methods and configurations, as the experiment says."""
+    """Model, training, methods and configurations, as the experiment says, and what is behind its speeds."""
     study = run.study
-    weights = listed(sorted({record["weights"] for record in run.records.values()}))
-    backbone = BACKBONES.get(weights[:12], f"the one with weights {weights[:12]}")
     pyramids = [cell for cell in run.cells if not cell.is_dense]
     lines = [
-        f"- Pretrained model: {backbone}. Seeds: {listed(study.seeds)}.",
+        f"- Pretrained model: {backbone_name(run)}. Seeds: {listed(study.seeds)}.",
         f"- Dense: {training([cell for cell in run.cells if cell.is_dense])}.",
     ]
     if study.selection == "inference":
@@ -131,7 +160,36 @@ def setup(run: Run) -> str:
         names = listed(name for name, method in study.methods.items() if method.kind == kind)
         schedules = listed(schedule_name(schedule) for schedule in study.configurations[kind])
         lines.append(f"- {names}: {schedules}.")
+    lines += [f"- {words}" for words in (keeping_all(run), measuring(run)) if words]
     return "\n".join(lines) + "\n"
+
+
+def keeping_all(run: Run) -> str:
+    """What a pyramid that drops nothing has over c, at the mean length of each task; empty if sizes are not known."""
+    model = backbone(run)
+    if model is None:
+        return ""
+    lengths = {record["cell"]["task"]: round(record["mean_length"]) for record in run.records.values()}
+    sizes = model["hidden_size"], model["intermediate_size"]
+    costs = [Cost.of((n,) * model["layers"], n, *sizes, cls_only=True) for n in lengths.values()]
+    speeds = sorted(f"{cost.ideal_speedup:.2f}x" for cost in costs)
+    span = speeds[0] if speeds[0] == speeds[-1] else f"{speeds[0]} to {speeds[-1]}"
+    return (
+        f"A pyramid that drops nothing has {span} over c already (ideal, at the mean length of a task): of its last "
+        "layer it computes CLS alone."
+    )
+
+
+def measuring(run: Run) -> str:
+    """How speeds were measured, if they were."""
+    plan, records = run.study.measure, [record for record in run.measurements.values() if record]
+    if not plan or not records:
+        return "Speeds are ideal; none was measured."
+    return (
+        f"Speeds were measured on {plan['rows']} rows of each dev set (all, if it has fewer), in batches of "
+        f"{plan['batch_size']}, fp32, with {_threads(records)}, dense and pyramid in turn: the median of "
+        f"{plan['rounds']} rounds."
+    )
 
 
 def training(cells: Sequence[Cell]) -> str:
@@ -201,6 +259,14 @@ def tasks(run: Run) -> str:
 # ---- tables ----
 
 
+def telling(run: Run, axis: str, wanted: Sequence[float]) -> list[float]:
+    """The places at which to read: somebody reaches them, and dense, without dropping anything, not on every task."""
+    found = run.table(axis, wanted)
+    dense = min((r.x for r in run.results(axis) if r.method == DENSE and r.x is not None), default=0.0)
+    reached = {at for (at, _, _), entry in found.entries.items() if entry is not None}
+    return [at for at in wanted if at in reached and at > dense]
+
+
 def table(run: Run, axis: str, targets: Sequence[float]) -> str:
     """The study's table at an axis, and the command that prints it."""
     at = ",".join(f"{target:g}" for target in targets)
@@ -211,20 +277,36 @@ def table(run: Run, axis: str, targets: Sequence[float]) -> str:
 def tables(run: Run) -> str:
     """All tables of a study: over c, over a, and by space."""
     kinds = ("measured", "ideal") if run.measured else ("ideal",)
-    parts = ["### Over c, dense on length-sorted batches\n"]
-    parts += [table(run, f"{kind}-c", OVER_C) for kind in kinds]
-    parts.append("### Over a, dense padded to N, as papers count\n")
-    parts += [table(run, f"{kind}-a", OVER_A) for kind in kinds]
-    parts += ["### By space saved\n", table(run, "space", SPACES)]
+    parts = []
+    for title, axes, wanted in (
+        ("Over c, dense on length-sorted batches", [f"{kind}-c" for kind in kinds], OVER_C),
+        ("Over a, dense padded to N, as papers count", [f"{kind}-a" for kind in kinds], OVER_A),
+        ("By space saved", ["space"], SPACES),
+    ):
+        made = [table(run, axis, targets) for axis in axes if (targets := telling(run, axis, wanted))]
+        parts += [f"### {title}\n", *made] if made else []
     return "\n".join(parts)
+
+
+def beside_kind(run: Run) -> str:
+    """Which speed-ups of ours stand beside the paper's: measured ones if every pyramid was measured, or ideal ones."""
+    return "measured" if run.measured_throughout else "ideal"
 
 
 def beside(run: Run, paper: Paper) -> str:
     """Points lost against dense, the paper's and ours, at the same speed-up and the same space saved."""
-    over_a, over_c = run.lost("ideal-a", OVER_A), run.lost("ideal-c", OVER_A)
-    space = run.lost("space", SPACES)
-    parts = [_beside(paper, "a", at, {"ours over a": over_a, "ours over c": over_c}) for at in OVER_A]
-    return "\n".join([*parts, *(_beside(paper, "space", at, {"ours": space}) for at in SPACES)])
+    speeds = {f"ours over {over}": f"{beside_kind(run)}-{over}" for over in "ac"}
+    parts = [_beside(paper, "a", at, found) for at, found in _ours(run, speeds, OVER_A).items()]
+    parts += [_beside(paper, "space", at, found) for at, found in _ours(run, {"ours": "space"}, SPACES).items()]
+    return "\n".join(parts)
+
+
+def _ours(run: Run, axes: Mapping[str, str], wanted: Sequence[float]) -> dict[float, dict[str, StudyTable]]:
+    """Target -> name of an axis -> points lost, without targets that tell nothing."""
+    told = {name: telling(run, axis, wanted) for name, axis in axes.items()}
+    changes = {name: run.lost(axis, wanted) for name, axis in axes.items()}
+    found = {at: {name: changes[name] for name in axes if at in told[name]} for at in wanted}
+    return {at: ours for at, ours in found.items() if ours}
 
 
 def _beside(paper: Paper, axis: str, at: float, ours: Mapping[str, StudyTable]) -> str:
@@ -239,59 +321,12 @@ def _beside(paper: Paper, axis: str, at: float, ours: Mapping[str, StudyTable]) 
             rows.append([method, whose, *(lost(found.entries[at, method, task]) for task in columns)])
     source = f"paper's Table {paper.tables[axis, at]}"
     titles = [first.tasks.get(task, task) for task in columns]
-    return grid([f"at {target_name(first.axis, at)}", source, *titles], rows, left=2)
+    observed = [row for row in rows if set(row[2:]) != {NOTHING}]
+    return grid([f"at {target_name(first.axis, at)}", source, *titles], observed, left=2)
 
 
 def commands(run: Run) -> str:
-    """How to run one cell again, from its record, and one measurement."""
-    chosen = [next(iter(run.records.values())), *list(filter(None, run.measurements.values()))[:1]]
+    """How to run one cell of the study's own again, from its record, and one measurement."""
+    pyramids = [run.records[cell.key] for cell in run.cells if not cell.is_dense and cell.key in run.records]
+    chosen = [*(pyramids or run.records.values())][:1] + list(filter(None, run.measurements.values()))[:1]
     return command("\n".join(record["command"] for record in chosen))
-
-
-# ---- the prize ----
-
-
-def prize(run: Run) -> str:
-    """Every configuration that is done on all tasks: what it loses and how fast it is, best first."""
-    found = points(run)
-    axis = "measured-c" if run.measured else "ideal-c"
-    rows = []
-    for point in best_first(found, axis, WANTED_SPEED):
-        speeds = [_speed(point, name) for name in ("measured-c", "ideal-c")]
-        rows.append([point.method, point.configuration, lost(point.change), *speeds])
-    left = len({(cell.method, cell.configuration) for cell in run.cells if not cell.is_dense}) - len(found)
-    head = ["method", "configuration", "points lost", "measured over c", "ideal over c"]
-    table = grid(head, rows, left=2) if rows else ""
-    return table + (f"\nNot done on all tasks, and not shown: {left} configurations of methods.\n" if left else "")
-
-
-def _speed(point: Point, axis: str) -> str:
-    speed = point.speed(axis)
-    return NOTHING if speed is None else f"{speed:.2f}x ({min(point.speeds[axis]):.2f}x)"
-
-
-def closeness(found: Sequence[Point], axis: str) -> str:
-    """How close configurations come to the prize, by ideal or measured speed-up; empty when none has a place there."""
-    placed = [(speed, point) for point in found if (speed := point.speed(axis)) is not None]
-    if not placed:
-        return ""
-    fast = [point for speed, point in placed if speed >= WANTED_SPEED]
-    good = [(speed, point) for speed, point in placed if point.lost <= ALLOWED_LOSS]
-    words = f"{axis.partition('-')[0].capitalize()}: "
-    if fast:
-        best = min(fast, key=lambda point: point.lost)
-        short = best.lost - ALLOWED_LOSS
-        words += f"at {WANTED_SPEED:g}x or faster the least lost is {best.lost:.2f} points ({_name(best, axis)}): "
-        words += "won. " if short <= 0 else f"missed by {short:.2f}. "
-    else:
-        words += f"nothing is as fast as {WANTED_SPEED:g}x. "
-    if good:
-        _, best = max(good, key=lambda pair: (pair[0], -pair[1].lost))
-        words += f"The fastest that loses at most {ALLOWED_LOSS:g} is {_name(best, axis)}: {best.lost:.2f} lost."
-    else:
-        words += f"Everything loses more than {ALLOWED_LOSS:g}."
-    return f"- {words}\n"
-
-
-def _name(point: Point, axis: str) -> str:
-    return f"{point.method} {point.configuration}, {point.speed(axis):.2f}x"

@@ -15,11 +15,11 @@ from ..lra import LRA_NAMES
 from .arena import STUDY_TASKS, arena_rows, check_arena
 from .cell import Site, code_commit, fingerprint, pyramid_config, tables, train_settings
 from .grid import Cell
+from .runs import SHARED
 from .spec import Study
 from .store import Store
 
 SPLITS = ("train", "dev")
-SHARED = "study"  # the record of what all results of a folder share
 
 
 def all_cells(study: Study) -> list[Cell]:
@@ -70,12 +70,13 @@ def prepare(
         raise ExperimentError(f"{study.name} names no model; give one with --model DIR")
     check_writable(store.folder)
     check_writable(Path(work))
-    weights = ""
+    weights, described = "", None
     if pretrained:
         weights, config = fingerprint(where)
         _check_fit(pretrained, where, config)
+        described = _describe(where, config)
     rows = _data_hashes(cells, data)
-    _check_same(store, study, {"weights": weights, "data": rows})
+    _check_same(store, study, {"weights": weights, "model": described, "data": rows})
     return Site(
         file=_portable(file),
         model=where,
@@ -103,6 +104,16 @@ def _check_fit(cells: Sequence[Cell], model: str, config: Any) -> None:
             problems[f"{cell.configuration}: {error}"] = None
     if problems:
         raise ExperimentError("\n  ".join([f"the model {model} does not fit this experiment:", *problems]))
+
+
+def _describe(model: str, config: Any) -> dict[str, Any]:
+    """The model for people: its name, without where one machine has it, and its sizes."""
+    return {
+        "name": Path(model).absolute().name,
+        "layers": config.num_hidden_layers,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+    }
 
 
 def _data_hashes(cells: Sequence[Cell], data: str | None) -> dict[str, dict[str, str]]:
@@ -141,6 +152,7 @@ def _check_same(store: Store, study: Study, shared: dict[str, Any]) -> None:
         "status": "done",
         "study": study.name,
         "weights": shared["weights"],
+        "model": before.get("model") or shared["model"],
         "data": {**before["data"], **shared["data"]},
     }
     if record != before:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import harmonic_mean
 from typing import Any
 
 from ..data.glue import TASKS
@@ -15,6 +16,8 @@ from .methods import DENSE, in_order
 from .spec import Study, load_study
 from .store import Store
 from .table import Estimate, Result, StudyTable, collect, mean_over_tasks, tabulate
+
+SHARED = "study"  # the record of what all results of a folder share
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,23 @@ class Run:
         return sum(self.store.status(cell.key) == "failed" for cell in self.cells)
 
     @cached_property
+    def own_records(self) -> dict[str, dict[str, Any]]:
+        """The records without those of dense cells that another study trained: their commands name its file."""
+        name = Path(self.file).name
+        return {
+            cell.key: record
+            for cell in self.cells
+            if (record := self.records.get(cell.key))
+            and (not cell.is_dense or any(Path(word).name == name for word in record["command"].split()))
+        }
+
+    @cached_property
+    def model(self) -> dict[str, Any] | None:
+        """The pretrained model's name, layers and sizes; None where no run wrote them down."""
+        found: dict[str, Any] | None = (self.store.read(SHARED) or {}).get("model")
+        return found
+
+    @cached_property
     def measurements(self) -> dict[str, dict[str, Any] | None]:
         """The records of the speed measurements that the experiment asks for, None where there is none."""
         plan, store = self.study.measure, Store(self.store.folder / "measured")
@@ -59,6 +79,13 @@ class Run:
     def measured(self) -> bool:
         """Whether any speed was measured."""
         return any(self.measurements.values())
+
+    @property
+    def measured_throughout(self) -> bool:
+        """Whether the speed of every pyramid that is done was measured, on all tasks."""
+        if not self.measured:
+            return False
+        return all(result.x is not None for result in self.results("measured-c") if result.method != DENSE)
 
     @property
     def titles(self) -> dict[str, str]:
@@ -79,14 +106,19 @@ class Run:
 
 
 def load_runs(experiments: Path, results: Path) -> list[Run]:
-    """The experiments of which at least one cell is done, by name; Long Range Arena has a page of its own."""
+    """The experiments of which at least one cell is done, by name."""
+    return [run for run in all_runs(experiments, results) if run.records]
+
+
+def all_runs(experiments: Path, results: Path) -> list[Run]:
+    """All experiments by name, done or not; Long Range Arena has a page of its own."""
     runs = []
     for path in sorted(experiments.glob("*.toml")):
         study = load_study(path)
         if not set(study.tasks).isdisjoint(LRA_NAMES):
             continue
         runs.append(Run(f"{experiments.name}/{path.name}", study, Store(results / study.name)))
-    return sorted((run for run in runs if run.records), key=lambda run: run.study.name)
+    return sorted(runs, key=lambda run: run.study.name)
 
 
 def against_dense(results: Sequence[Result]) -> list[Result]:
@@ -115,9 +147,9 @@ class Point:
     speeds: Mapping[str, tuple[float, ...]]
 
     def speed(self, axis: str) -> float | None:
-        """The mean speed-up over tasks; None unless it is known for all of them."""
+        """The harmonic mean of the speed-ups over tasks; None unless it is known for all of them."""
         speeds = self.speeds.get(axis)
-        return round(sum(speeds) / len(speeds), 6) if speeds else None
+        return round(harmonic_mean(speeds), 6) if speeds else None
 
     @property
     def lost(self) -> float:
