@@ -184,7 +184,9 @@ def half_precision(embeddings):
     embeddings.bfloat16()
 
 
-@pytest.mark.parametrize("change", [noisy, replaced, without_weights, root_mean_square, of_another_kind, half_precision])
+@pytest.mark.parametrize(
+    "change", [noisy, replaced, without_weights, root_mean_square, of_another_kind, half_precision]
+)
 @pytest.mark.parametrize("before", [True, False])
 def test_changed_embeddings_have_no_tables(change, before):
     model = make("performer")

@@ -118,8 +118,8 @@ class Gram:
 class Geometry:
     """How the tokens of each row lie to one another: inner products, of which distances are made on demand.
 
-    Vectors are taken relative to CLS (but see `summed`): tokens of a Transformer lie close together and far from the origin, where
-    ‖a‖² + ‖b‖² − 2ab would cancel, and CLS, unlike a mean, does not depend on padding.
+    Vectors are taken relative to CLS (but see `summed`): tokens of a Transformer lie close together and far from the
+    origin, where ‖a‖² + ‖b‖² − 2ab would cancel, and CLS, unlike a mean, does not depend on padding.
 
     Attributes:
         grams: Of some rows after another; together all rows of the batch.
