@@ -87,8 +87,8 @@ speed-ups over c where nothing else is said; dense has 68.2:
 - **Beyond.** Merging what is not kept is the best from 2.5x on (61.9, and 59.6 at 3x), above all on STS-B (72.2 at 3x,
   CS-1 52.3) and SST-2 (81.7, CS-1 78.4); at 1.5x and 2x attention is ahead of it (67.8 and 64.4).
 - **Measured**, the order changes: rows are short here, so choosing costs much beside computing, and attention's
-  probabilities have to be spelled out to choose by them. At a measured 2x attention has 61.1, CS-opt 61.6, merging 62.5,
-  and pooling, which has nothing to choose, 63.7.
+  probabilities have to be spelled out to choose by them. At a measured 2x attention has 61.1, CS-opt 61.6, merging
+  62.5, and pooling, which has nothing to choose, 63.7.
 - **Longer texts lose less.** IMDB at 256 tokens, one seed, speeds measured: dense 87.2, merging 85.9 at 2x over c and
   83.6 at 3x, core-sets 84.7 and 81.7.
 - Pyramids start from the dense classifier and train one epoch more than it did. Where a gentle one is better than
