@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from .axes import AXES
@@ -58,12 +59,16 @@ def rich_table(name: str, table: StudyTable) -> Table:
     out = Table(
         title=title_of(name, table),
         caption=f"mean ± std over seeds; {NOTHING} where nothing is observed; the dense model is 1x over c",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=0,  # five tasks fit into 80 columns
     )
-    out.add_column("at")
-    out.add_column("")
+    rows = rows_of(table)
+    for place, title in enumerate(("at", "")):  # in a narrow window metrics are cut, never whose they are
+        out.add_column(title, no_wrap=True, min_width=max(len(row[place]) for row in rows))
     for task in columns_of(table):
         out.add_column(table.tasks.get(task, task), justify="right", no_wrap=True)
-    for row in rows_of(table):
+    for row in rows:
         if row[0]:
             out.add_section()
         out.add_row(*row)
