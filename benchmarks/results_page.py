@@ -23,6 +23,7 @@ OVER_A = (1.5, 2.0, 3.0, 3.5)  # the paper's
 # For results whose study.json does not describe the model: the beginning of the hash of its weights -> what it is.
 BACKBONES: dict[str, dict[str, Any]] = {
     "113750a950ed": {"name": "all-MiniLM-L6-v2", "layers": 6, "hidden_size": 384, "intermediate_size": 1536},
+    "aaa4a7962aef": {"name": "e5-small", "layers": 12, "hidden_size": 384, "intermediate_size": 1536},
 }
 
 
