@@ -56,8 +56,10 @@ def title_of(name: str, table: StudyTable) -> str:
 
 def rich_table(name: str, table: StudyTable) -> Table:
     """All targets in one table, a section each."""
+    title = title_of(name, table)
     out = Table(
-        title=title_of(name, table),
+        title=title,
+        min_width=min(len(title), 78),  # a table of one task is narrower than its title
         caption=f"mean ± std over seeds; {NOTHING} where nothing is observed; the dense model is 1x over c",
         box=SIMPLE_HEAD,
         pad_edge=False,
