@@ -49,7 +49,8 @@ def main() -> None:
         classifier.fit(rows.texts, rows.labels, settings=settings).save(args.model)
         return
     calibration = sample_rows(_unseen(train, args.trained_on), CALIBRATION_ROWS, 0)
-    print(json.dumps(_run(args, calibration, load_task(args.task, args.data, "dev")), indent=1))
+    dev = load_task(args.task, args.data, "dev")
+    print(json.dumps(_run(args, calibration, sample_rows(dev, args.dev_rows, 0) if args.dev_rows else dev), indent=1))
 
 
 def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, Any]:
@@ -158,6 +159,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("data")
     parser.add_argument("--trained-on", type=int, required=True, help="rows of the training sample")
+    parser.add_argument("--dev-rows", type=int, help="a sample of the dev set in place of the whole")
     parser.add_argument("--train", metavar="BASE", help="train MODEL from this encoder and stop")
     parser.add_argument("--epochs", type=float, default=TRAINING["epochs"])
     parser.add_argument("--minutes", type=float, default=30)

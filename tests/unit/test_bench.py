@@ -158,6 +158,7 @@ def test_training_is_counted_for_both_and_leaves_weights_alone(pair):
     assert 0 < ledger.memory_share < 1  # counted, not timed: the same in every run
     assert ledger.peak_bytes["pyramid"] < ledger.peak_bytes["dense"]
     assert len(ledger.seconds["dense"]) == 2
+    assert 0 < ledger.selecting < 1
     for model, weights in zip(pair, before, strict=True):
         assert not model.training
         assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +18,7 @@ from .adaptive import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
+from .selecting import share_selecting
 from .workload import Workload, forward_all
 
 NAMES = {
@@ -138,7 +137,7 @@ def measure(
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
         entries=entries,
-        selecting=_share_selecting(encoder, runs["pyramid"]),
+        selecting=share_selecting(encoder, runs["pyramid"]),
         batch_size=batch_size,
         roofline=roofline,
         optimization=optimization_of(pyramid),
@@ -224,35 +223,3 @@ def _entry(
         roofline_seconds=work[name].roofline_seconds,
         stalled_seconds=work[name].stalled_seconds,
     )
-
-
-def _share_selecting(encoder: Any, run: Callable[[], None]) -> float:
-    """The share of a run's time that goes into choosing tokens and moving them."""
-    shares = []
-    for _ in range(3):
-        with _timed_shrinking(encoder) as spent:
-            start = time.perf_counter()
-            run()
-            shares.append(spent[0] / (time.perf_counter() - start))
-    return sorted(shares)[1]
-
-
-@contextmanager
-def _timed_shrinking(encoder: Any) -> Iterator[list[float]]:
-    """Adds up the seconds that `encoder` spends in choosing and moving inside of the block."""
-    spent, original = [0.0], encoder.shrink
-
-    def timed(tokens: Any, *args: Any) -> None:
-        before = tokens.hidden  # held on to: to give back the state before it is no work of choosing, every layer does
-        start = time.perf_counter()
-        try:
-            original(tokens, *args)
-        finally:
-            spent[0] += time.perf_counter() - start
-        del before
-
-    encoder.shrink = timed
-    try:
-        yield spent
-    finally:
-        del encoder.shrink

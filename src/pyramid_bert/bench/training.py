@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..adapters import pyramid_encoder
 from ..errors import PyramidError
 from ..hub import pyramid_settings
 from ..timing import time_interleaved
 from .machine import describe_machine
 from .memory import PeakMemory
+from .selecting import share_selecting
 from .workload import Workload
 
 SIDES = ("dense", "pyramid")
@@ -30,6 +32,8 @@ class TrainingLedger:
         speedup: How many times more steps a second the pyramid makes, by the median of the ratios in each round.
         peak_bytes: Dense and pyramid: most bytes of tensors alive at once in forward and backward, without weights and
             their gradients.
+        selecting: The share of the pyramid's step that goes into choosing tokens and moving them, in the forward pass:
+            nothing is chosen in the backward one.
         settings: The pyramid's.
         machine: What it ran on.
         rounds: How often each was timed.
@@ -41,6 +45,7 @@ class TrainingLedger:
     steps_per_second: dict[str, float]
     speedup: float
     peak_bytes: dict[str, int]
+    selecting: float
     settings: dict[str, Any]
     machine: dict[str, Any]
     rounds: int
@@ -75,8 +80,8 @@ def measure_training(
         rounds: How many times each is timed, after one round that does not count.
         after_each: Called after each single run, for a progress bar.
     """
-    settings = pyramid_settings(pyramid)
-    if settings is None or pyramid_settings(dense) is not None:
+    settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
+    if settings is None or encoder is None or pyramid_settings(dense) is not None:
         raise PyramidError("measure_training takes a dense model and a pyramid, in this order")
     settings.check_saves()
     workload = Workload.synthetic([n] * batch_size, vocabulary=dense.config.vocab_size)
@@ -87,6 +92,7 @@ def measure_training(
     steps = {name: _step(model, batch) for name, model in models.items()}
     try:
         timing = time_interleaved(steps, rounds=rounds, after_each=after_each)
+        selecting = share_selecting(encoder, steps["pyramid"])
         peaks = {name: _peak(model, batch) for name, model in models.items()}
     finally:
         for model in models.values():
@@ -98,6 +104,7 @@ def measure_training(
         steps_per_second={name: 1 / timing.median(name) for name in SIDES},
         speedup=timing.speedup("pyramid", over="dense"),
         peak_bytes=peaks,
+        selecting=selecting,
         settings=settings.to_dict(),
         machine=describe_machine(),
         rounds=rounds,

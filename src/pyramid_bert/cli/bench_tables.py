@@ -62,7 +62,8 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
     table = Table(
         title="training steps: forward, backward and AdamW",
         caption=f"full rows; {machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}; medians of "
-        f"{ledgers[0].rounds} interleaved rounds. Memory: peak of forward and backward without weights and gradients.",
+        f"{ledgers[0].rounds} interleaved rounds. Memory: peak of forward and backward without weights and gradients. "
+        "Choosing: of the pyramid's step, with moving what was chosen.",
     )
     for name in (
         "tokens",
@@ -73,6 +74,7 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
         "dense\nMB",
         "pyramid\nMB",
         "share",
+        "choosing",
     ):
         table.add_column(name, justify="right")
     for ledger in ledgers:
@@ -84,6 +86,7 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
             f"{ledger.speedup:.2f}x",
             *(f"{peak[side] / 1e6:,.0f}" for side in ("dense", "pyramid")),
             f"{ledger.memory_share:.2f}",
+            f"{ledger.selecting:.1%}",
         )
     return table
 

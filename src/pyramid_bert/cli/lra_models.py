@@ -32,7 +32,8 @@ examples:
   pyramid-bert lra train --task text --backbone bigbird --method Dense --data DIR --rows 2000 --epochs 5 --json"""
 _SPACE_EPILOG = """examples:
   pyramid-bert lra space --task text --backbone bigbird --json"""
-_BENCH_EPILOG = """Rows are random and full. Measure on a quiet machine.
+_BENCH_EPILOG = """Rows are random and full. Measure on a quiet machine. BigBird in the paper's batches of 256 or 512
+needs some tens of GB; --batch-size 32 tells as much.
 
 examples:
   pyramid-bert lra bench --task cifar10 --backbone performer --method CS-1 --keep 0.5 --batch-size 32"""
@@ -64,7 +65,12 @@ def add_model_actions(actions: Any, make: Action) -> None:
     bench = make(actions, "bench", "measure training steps, dense and behind a selection", _BENCH_EPILOG)
     _add_model_options(bench)
     _add_selection_options(bench)
-    bench.add_argument("--batch-size", type=int, default=32, metavar="N", help="rows a step (default: 32)")
+    bench.add_argument("--batch-size", type=int, metavar="N", help="rows a step (default: the preset's)")
+    bench.add_argument(
+        "--all-tokens",
+        action="store_true",
+        help="compute every token of the last layer, as the dense model does, and not CLS alone",
+    )
     bench.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
     add_json_option(bench)
     bench.set_defaults(act=_bench)
@@ -193,7 +199,8 @@ def _bench(args: argparse.Namespace) -> None:
     preset, (schedule, settings) = _preset(args), _selection(args)
     if schedule is None:
         raise UsageError(f"--method {DENSE} is one side of every measurement; name another")
-    if args.batch_size < 1 or args.rounds < 1:
+    batch_size = preset.batch_size if args.batch_size is None else args.batch_size
+    if batch_size < 1 or args.rounds < 1:
         raise UsageError("--batch-size and --rounds must be at least 1")
     from ..bench import measure_training
     from ..lra.models import make_dense, make_model, tokens_of
@@ -202,11 +209,12 @@ def _bench(args: argparse.Namespace) -> None:
 
     with usage_errors():
         facts = describe(preset, schedule)
+    settings["cls_only"] = not args.all_tokens
     dense, pyramid = make_dense(preset, seed=0), make_model(preset, schedule, seed=0, **settings)
     n = tokens_of(preset)
     with steps_shown(f"training steps of {n} tokens, in turn", 2 * (args.rounds + 1)) as step:
-        ledger = measure_training(dense, pyramid, n, batch_size=args.batch_size, rounds=args.rounds, after_each=step)
+        ledger = measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
     if args.json:
-        print_json({**facts, **ledger.to_dict()})
+        print_json({"task": args.task, "backbone": args.backbone, "method": args.method, **facts, **ledger.to_dict()})
         return
     Console().print(training_table([ledger]))

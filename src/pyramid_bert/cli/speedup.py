@@ -103,7 +103,7 @@ def _show(search: Search, args: argparse.Namespace) -> None:
         return
     Console().print(comparison(search))
     if not search.in_time:
-        messages().print(f"time was up after {args.minutes:g} minutes: the best so far; give --minutes more to go on")
+        messages().print(f"{args.minutes:g} minutes were too short for all candidates; with more a better may be found")
 
 
 def comparison(search: Search) -> RichTable:

@@ -19,6 +19,7 @@ from ..errors import DataError, PyramidError, UnknownNameError
 from ..hub import is_pyramid, pyramidize
 from ..inference import outputs_of
 from ..metrics import CLASSIFICATION, REGRESSION
+from .budget import Budget
 from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
 from .halving import Judge, Measure, Trial, agreement, divergence, halve, runs_of, try_all, winner
 from .progress import Stages
@@ -49,7 +50,7 @@ class Search:
         search_rows: How many rows the search was made on.
         held_out_rows: How many were kept from it.
         trials: Everything that was tried: the winner first, then by rows and divergence.
-        in_time: Whether the search ended by itself; False when the time was up before.
+        in_time: Whether there was time for every candidate; if not, what a round had no time for fell out.
         seconds: How long it took.
     """
 
@@ -173,7 +174,7 @@ class _Finder:
         minutes: float,
         stages: Stages,
     ) -> None:
-        self._start, self._minutes = time.monotonic(), minutes
+        self._start, self._budget = time.monotonic(), Budget(60 * minutes)
         self._dense, self._pyramid = classifier, copy.deepcopy(classifier.model)
         self._rows, self._metric, self._methods = rows, metric, methods
         self._batch_size = min(batch_size, len(rows.items))
@@ -190,7 +191,6 @@ class _Finder:
         outputs = self._outputs(self._dense.model, 0, "asking the dense model")
         judge = self._judge(outputs)
         best = self._climb(judge, self._halve(judge, candidates), speedup_of, speedup)
-        in_time = self._in_time()
         settings = best.settings
         if target == "time":
             settings = self._settle(settings, speedup_of, speedup)
@@ -210,12 +210,9 @@ class _Finder:
             search_rows=self._rows.search,
             held_out_rows=len(self._rows.items) - self._rows.search,
             trials=(best, *(trial for trial in others if trial is not best)),
-            in_time=in_time,
+            in_time=not self._budget.was_short,
             seconds=time.monotonic() - self._start,
         )
-
-    def _in_time(self) -> bool:
-        return time.monotonic() - self._start < 60 * self._minutes
 
     def _timed_machine(self) -> Predicted:
         one = runs_of_calibration(max(self._rows.lengths))
@@ -247,7 +244,7 @@ class _Finder:
     def _halve(self, judge: Judge, candidates: Sequence[PyramidConfig]) -> Trial:
         rows = self._rows.search
         step = self._stages.begin(f"{len(candidates)} candidates", runs_of(len(candidates), rows))
-        return winner(halve(judge, candidates, rows, self._in_time, step))
+        return winner(halve(judge, candidates, rows, self._budget, step))
 
     def _climb(self, judge: Judge, best: Trial, speedup_of: SpeedupOf, speedup: float) -> Trial:
         """The best among the neighbours of the best, for as long as there is a better one."""
@@ -258,8 +255,8 @@ class _Finder:
                 if settings not in judge.trials or judge.trials[settings].rows < best.rows
             ]
             step = self._stages.begin("neighbours of the best", len(pool))
-            better = winner([best, *try_all(judge, pool, best.rows, self._in_time, step)])
-            if better is best or not self._in_time():
+            better = winner([best, *try_all(judge, pool, best.rows, self._budget, step)])
+            if better is best:
                 return better
             best = better
         return best

@@ -2,6 +2,10 @@
 
 What is judged is how far a candidate's outputs are from the dense model's. That is smoother than any metric, so that a
 few dozen rows can tell good from bad; a metric, if there are labels, has its say among the last.
+
+Half as many candidates on twice as many rows take as long, so each round has an equal part of the time. What a round
+has no time for falls out: in the first, whatever comes last in a mixed order; later, what was farthest from the dense
+model. So a short search looks at fewer candidates, but still judges the last ones on all rows.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from ..config import PyramidConfig
 from ..data import Encoded
 from ..hub import pyramidize
 from ..inference import outputs_of
+from .budget import Budget
 
 FIRST_ROWS = 32
 FINALISTS = 8
+AS_NEAR = 1.25  # times the least divergence: whom the metric may prefer to the nearest. It is the noisier of the two
 
 Measure = Callable[[Tensor], float]  # of the outputs for the first rows; more is better
 
@@ -134,7 +140,7 @@ def runs_of(candidates: int, rows: int) -> int:
 
 
 def halve(
-    judge: Judge, candidates: Sequence[PyramidConfig], rows: int, in_time: Callable[[], bool], step: Callable[[], None]
+    judge: Judge, candidates: Sequence[PyramidConfig], rows: int, budget: Budget, step: Callable[[], None]
 ) -> list[Trial]:
     """The trials of the last round, nearest to the dense model first.
 
@@ -142,25 +148,24 @@ def halve(
         judge: Makes the trials.
         candidates: At least one.
         rows: Of the last round.
-        in_time: Asked before each trial but the first; when it says no, what has been tried in this round decides.
+        budget: Of which one part is left for what comes after.
         step: Called after each trial.
     """
-    pool, best = list(candidates), list[Trial]()
-    for count in rungs(rows):
-        best = ranked(try_all(judge, pool, count, in_time, step)) or best
-        if not in_time():
-            break
-        pool = [trial.settings for trial in best[: _survivors(len(pool))]]
+    pool, best, rounds = list(candidates), list[Trial](), rungs(rows)
+    for number, count in enumerate(rounds):
+        part = budget.part(len(rounds) - number + 1)
+        best = ranked(try_all(judge, pool, count, part, step)) or best
+        pool = [trial.settings for trial in best[: _survivors(len(best))]]
     return best
 
 
 def try_all(
-    judge: Judge, pool: Iterable[PyramidConfig], rows: int, in_time: Callable[[], bool], step: Callable[[], None]
+    judge: Judge, pool: Iterable[PyramidConfig], rows: int, budget: Budget, step: Callable[[], None]
 ) -> list[Trial]:
     """A trial of each candidate, until time is up; one at least if nothing has been tried yet."""
     trials: list[Trial] = []
     for settings in pool:
-        if judge.trials and not in_time():
+        if judge.trials and not budget.in_time():
             break
         trials.append(judge(settings, rows))
         step()
@@ -173,8 +178,9 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """The best by the metric among the few nearest to the dense model; the nearest of all without one, or in a tie."""
-    last = ranked(trials)[:FINALISTS]
+    """The best by the metric among those about as near to the dense model as the nearest; that one in a tie."""
+    nearest, *others = ranked(trials)
+    last = [nearest, *(trial for trial in others if trial.divergence <= AS_NEAR * nearest.divergence)]
     return min(last, key=lambda trial: (-(trial.metric or 0.0), trial.divergence))
 
 
