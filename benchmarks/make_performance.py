@@ -7,13 +7,11 @@ Measure on a quiet machine. What needs a real model and data takes them from PYR
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from measuring import ROOT, asked_to_measure, run_missing
+
 RESULTS = ROOT / "results"
 BENCH = "pyramid-bert bench --size base --rounding floor --reduce drop --json"
 REAL = "$PYRAMID_MODEL {task} $PYRAMID_DATA"
@@ -72,9 +70,8 @@ sdpa. The ideal is the ratio of multiply-accumulates, with the last layer counte
 
 def main() -> None:
     """Measures if asked to, and writes the page."""
-    if sys.argv[1:] == ["--measure"]:
-        for name, command in COMMANDS.items():
-            _measure(name, command)
+    if asked_to_measure():
+        run_missing({_path(name): command for name, command in COMMANDS.items()})
     sections = (_batches, _batch_one, _reading, _training, _greedy, _throughput, _batching, _solver)
     page = HEAD + "".join(section() for section in sections) + TARGETS
     machine = _read("base-3-0.25-m1")[0]["machine"]
@@ -84,16 +81,6 @@ def main() -> None:
     )
     page += "\n".join(f"{command} > results/bench-{name}.json" for name, command in COMMANDS.items() if _has(name))
     (ROOT / "docs" / "performance.md").write_text(page + "\n```\n")
-
-
-def _measure(name: str, command: str) -> None:
-    needs = [variable for variable in ("PYRAMID_MODEL", "PYRAMID_DATA") if f"${variable}" in command]
-    if _has(name) or any(variable not in os.environ for variable in needs):
-        return
-    print(name, file=sys.stderr)
-    output = subprocess.run(os.path.expandvars(command).split(), cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
-    json.loads(output)
-    _path(name).write_bytes(output)
 
 
 def _path(name: str) -> Path:

@@ -9,12 +9,7 @@ ones of MiniLM-L6 that experiments/glue-lite.toml leaves in runs/dense, seed 0),
 PYRAMID_DATA is a folder with glue. What needs a variable that is not set is left out.
 """
 
-import json
-import os
-import re
-import subprocess
-import sys
-
+from measuring import asked_to_measure, run_missing
 from theory_sections import adaptive, bound, certificate, parallelism, search
 from theory_sections.page import ROOT, path_of, read
 
@@ -29,9 +24,8 @@ the end.
 def main() -> None:
     """Measures if asked to, and writes the page."""
     commands = {name: command for section in SECTIONS for name, command in section.COMMANDS.items()}
-    if sys.argv[1:] == ["--measure"]:
-        for name, command in commands.items():
-            _measure(name, command)
+    if asked_to_measure():
+        run_missing({path_of(name): command for name, command in commands.items()})
     page = HEAD + "".join(section.section() for section in SECTIONS)
     found = {name: data for name in commands if (data := read(name)) is not None}
     if found:
@@ -42,15 +36,6 @@ def main() -> None:
         page += f"torch {machine['torch']}, transformers {machine['transformers']}.\n\n```text\n"
         page += "".join(f"{data['command']} > results/theory-{name}.json\n" for name, data in found.items()) + "```\n"
     (ROOT / "docs" / "theory.md").write_text(page, encoding="utf-8")
-
-
-def _measure(name: str, command: str) -> None:
-    if path_of(name).exists() or any(variable not in os.environ for variable in re.findall(r"\$(\w+)", command)):
-        return
-    print(name, file=sys.stderr)
-    output = subprocess.run(os.path.expandvars(command).split(), cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
-    result = {"command": command, **json.loads(output)}
-    path_of(name).write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

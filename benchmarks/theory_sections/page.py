@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from measuring import ROOT
 from pictures import save
-
-ROOT = Path(__file__).parents[2]
 
 
 def path_of(name: str) -> Path:

@@ -194,6 +194,22 @@ def test_space_from_the_command_line(capsys):
     assert rows[-1]["space"]["printed"] == 0
 
 
+def test_steps_are_measured_from_the_command_line(arena, capsys):
+    words = ("--task", "cifar10", "--backbone", "performer", "--preset", arena, "--keep", "0.5", "--rounds", 1)
+    assert call("bench", *words, "--json") == 0
+    short = json.loads(capsys.readouterr().out)
+    assert call("bench", *words, "--json", "--all-tokens", "--batch-size", 3) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (short["settings"]["cls_only"], whole["settings"]["cls_only"]) == (True, False)
+    assert (short["batch_size"], whole["batch_size"]) == (load_presets(arena)["performer-cifar10"].batch_size, 3)
+    assert short["method"] == "CS-1"
+    assert short["kept"] == 25
+    assert 0 < short["selecting"] < 1
+    assert call("bench", *words) == 0
+    assert "choice" in capsys.readouterr().out
+    assert call("bench", *words, "--batch-size", 0) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -55,7 +55,6 @@ def records(value):
                     "kept": kept,
                     "attention": "linear",
                     "space": preset.space_saved(kept, n),
-                    "seconds": {"step": 2.0 if cell.is_dense else 1.0},
                 },
             )
         )
@@ -67,7 +66,7 @@ def test_the_page_shows_ours_beside_the_papers(made, paper):
     assert "| CS-1 | 41.0 ± 1.4 (45.5) | 41.0 ± 1.4 (61.4) |" in text
     assert "| Merge | 31.0 ± 1.4 | 31.0 ± 1.4 |" in text
     assert "| Dense | 31.0 ± 1.4 (42.9) | 31.0 ± 1.4 (63.8) |" in text
-    assert "| Performer CIFAR-10 | 513 of 1025 | linear | 72 % | 50 % | 0.50 |" in text
+    assert "| Performer CIFAR-10 | 513 of 1025 | linear | 72 % | 50 % |" in text
     assert "| Performer CIFAR-10 | 40 | 20 | 2 | 2 | 200 |" in text
 
 
@@ -97,3 +96,34 @@ def test_the_papers_means(paper):
         for backbone, expected in zip(("bigbird", "performer"), means, strict=True):
             scores = paper[at][method][backbone].values()
             assert sum(scores) / 3 == pytest.approx(expected, abs=0.11)
+
+
+def test_a_step_is_shown_with_its_command(made):
+    import lra_steps
+
+    (path, command), *_ = lra_steps.COMMANDS.items()
+    assert path.name == "bench-lra-performer-cifar10-0.49.json"
+    one = {
+        "command": command,
+        "task": "cifar10",
+        "backbone": "performer",
+        "batch_size": 256,
+        "kept": 503,
+        "tokens": 1025,
+        "steps_per_second": {"dense": 0.5, "pyramid": 1.0},
+        "speedup": 2.0,
+        "peak_bytes": {"dense": 2_000_000_000, "pyramid": 900_000_000},
+        "memory_share": 0.45,
+        "space": {"printed": 0.72},
+        "selecting": 0.123,
+        "settings": {"cls_only": False},
+        "machine": {"cpu": "C", "capability": "AVX", "threads": 2, "torch": "2"},
+    }
+    text = lra_steps.section([one])
+    row = "| Performer CIFAR-10 | 256 | 503 of 1025 | 2.00 | 1.00 | 2.00x | 2,000 → 900 | 55% | 72% | 12.3% |"
+    assert row in text
+    assert command in text
+    assert "CLS alone" not in text
+    both = lra_steps.section([one, {**one, "settings": {"cls_only": True}}])
+    assert both.count(row) == 2
+    assert "CLS alone" in both

@@ -63,7 +63,7 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
         title="training steps: forward, backward and AdamW",
         caption=f"full rows; {machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}; medians of "
         f"{ledgers[0].rounds} interleaved rounds. Memory: peak of forward and backward without weights and gradients. "
-        "Choosing: of the pyramid's step, with moving what was chosen.",
+        "Choice: the share of the pyramid's step that choosing and moving tokens takes.",
     )
     for name in (
         "tokens",
@@ -74,7 +74,7 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
         "dense\nMB",
         "pyramid\nMB",
         "share",
-        "choosing",
+        "choice",
     ):
         table.add_column(name, justify="right")
     for ledger in ledgers:
