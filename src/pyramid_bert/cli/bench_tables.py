@@ -66,11 +66,10 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
         "Choice: the share of the pyramid's step that choosing and moving tokens takes.",
     )
     for name in (
-        "tokens",
-        "batch",
+        "rows x\ntokens",
         "dense\nsteps/s",
         "pyramid\nsteps/s",
-        "speed-up",
+        "speed-\nup",
         "dense\nMB",
         "pyramid\nMB",
         "share",
@@ -80,8 +79,7 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
     for ledger in ledgers:
         steps, peak = ledger.steps_per_second, ledger.peak_bytes
         table.add_row(
-            str(ledger.n),
-            str(ledger.batch_size),
+            f"{ledger.batch_size} x {ledger.n}",
             *(f"{steps[side]:.3f}" for side in ("dense", "pyramid")),
             f"{ledger.speedup:.2f}x",
             *(f"{peak[side] / 1e6:,.0f}" for side in ("dense", "pyramid")),
