@@ -38,12 +38,12 @@ def section() -> str:
 
 
 def _intro(runs: list[dict[str, Any]]) -> str:
-    model, machine = runs[0]["model"], runs[0]["machine"]
+    models = (f"{_title(run)}: {run['model']['layers']} layers of width {run['model']['hidden_size']}" for run in runs)
     return (
-        f"A dense {model['layers']}-layer BERT of width {model['hidden_size']}, fine-tuned on each task, becomes a "
-        "pyramid by `find_pyramid`; no weight is touched. The search sees training rows that the model was not trained "
-        "on; every figure below is of the dev set, which neither saw. Ideal speed-ups count multiply-accumulates at "
-        f"the dev set's true lengths, the last layer for CLS alone. One seed; torch {machine['torch']}."
+        f"A dense BERT, fine-tuned on each task ({'; '.join(models)}), becomes a pyramid by `find_pyramid`; no weight "
+        "is touched. The search sees training rows that the model was not trained on, chosen to be as long as dev rows; "
+        "every figure below is of the dev set, which neither saw. Ideal speed-ups count multiply-accumulates at the "
+        f"dev set's true lengths, the last layer for CLS alone. One seed; torch {runs[0]['machine']['torch']}."
     )
 
 
