@@ -23,7 +23,18 @@ COMMANDS = {
 
 # What the paper lost by selecting at inference only, (3, 0.2) at N = 128, in points: dense minus its "Only Infer".
 PAPER_LOSS = {"qnli": 22.7, "sst2": 10.9, "cola": 5.4, "mrpc": 3.8, "stsb": 3.3, "mnli": 9.0}
-TITLES = {"qnli": "QNLI", "sst2": "SST-2", "cola": "CoLA", "mrpc": "MRPC", "stsb": "STS-B", "mnli": "MNLI-m"}
+# What may be lost at a speed-up, in points, with e5-small on SST-2 and MRPC.
+AIMS = {1.5: 1.0, 2.0: 2.0}
+AIMED_AT = ("sst2", "mrpc")
+TITLES = {
+    "imdb": "IMDB",
+    "qnli": "QNLI",
+    "sst2": "SST-2",
+    "cola": "CoLA",
+    "mrpc": "MRPC",
+    "stsb": "STS-B",
+    "mnli": "MNLI-m",
+}
 
 
 def section() -> str:
@@ -32,7 +43,7 @@ def section() -> str:
     if not runs:
         return ""
     drawn = picture("search", "Points lost without fine-tuning", lambda: pictures.search(runs, TITLES)).strip()
-    parts = ["## No fine-tuning", _intro(runs), _searches(runs), drawn, _methods(runs), _paper(runs)]
+    parts = ["## No fine-tuning", _intro(runs), _searches(runs), _aims(runs), drawn, _methods(runs), _paper(runs)]
     parts += [source(run) for run in runs]
     return "\n" + "\n\n".join(parts) + "\n"
 
@@ -41,7 +52,7 @@ def _intro(runs: list[dict[str, Any]]) -> str:
     models = (f"{_title(run)}: {run['model']['layers']} layers of width {run['model']['hidden_size']}" for run in runs)
     return (
         f"A dense BERT, fine-tuned on each task ({'; '.join(models)}), becomes a pyramid by `find_pyramid`; no weight "
-        "is touched. The search sees training rows that the model was not trained on, chosen to be as long as dev rows; "
+        "is touched. The search sees training rows that the model was not trained on, as long as dev rows; "
         "every figure below is of the dev set, which neither saw. Ideal speed-ups count multiply-accumulates at the "
         f"dev set's true lengths, the last layer for CLS alone. One seed; torch {runs[0]['machine']['torch']}."
     )
@@ -61,6 +72,19 @@ def _searches(runs: list[dict[str, Any]]) -> str:
                 f"{dev['agreement']:.1%} |"
             )
     return "\n".join(lines)
+
+
+def _aims(runs: list[dict[str, Any]]) -> str:
+    """Which aims were met."""
+    met, missed = [], []
+    for run in runs:
+        for search in run["searches"] if run["task"] in AIMED_AT else ():
+            lost, wanted = search["dev"]["loss_in_points"], search["wanted"]
+            entry = f"{_title(run)} at {wanted:g}x ({lost:.1f} lost, {AIMS[wanted]:g} allowed)"
+            (met if lost <= AIMS[wanted] else missed).append(entry)
+    return " ".join(
+        f"{word}: {', '.join(entries)}." for word, entries in (("Aims met", met), ("Missed", missed)) if entries
+    )
 
 
 def _methods(runs: list[dict[str, Any]]) -> str:
@@ -100,7 +124,18 @@ def _paper(runs: list[dict[str, Any]]) -> str:
         shown = " | ".join("–" if cell is None else f"{cell['loss_in_points']:.1f}" for cell in cells)
         paper = f"{PAPER_LOSS[run['task']]:.1f}" if run["task"] in PAPER_LOSS else "–"
         lines.append(f"| {_title(run)} | {run['model']['layers']} | {paper} | {shown} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _less_than_printed(runs)])
+
+
+def _less_than_printed(runs: list[dict[str, Any]]) -> str:
+    """On which tasks each way loses less than the paper, on inputs padded as there."""
+    known = [run for run in runs if run["task"] in PAPER_LOSS]
+    counts = {
+        how: [run["paper"]["padded to 128"][how]["loss_in_points"] < PAPER_LOSS[run["task"]] for run in known]
+        for how in known[0]["paper"]["padded to 128"]
+    }
+    shown = ", ".join(f"{how} {sum(less)}" for how, less in counts.items())
+    return f"Padded to 128, less is lost than the paper prints in so many of {len(known)} cases: {shown}."
 
 
 def _title(run: dict[str, Any]) -> str:
