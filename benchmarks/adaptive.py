@@ -4,9 +4,9 @@ python benchmarks/adaptive.py MODEL TASK DATA > results/theory-adaptive-TASK.jso
 
 MODEL is a dense fine-tuned classifier; TASK and DATA as in `pyramid-bert evaluate --task TASK --data DATA`. For drop
 and merge, and for each wanted ideal speed-up (multiply-accumulates at true lengths): the radius, and for fixed
-schedules with the same first layers the keep ratio, are chosen on training texts; then both are run on the dev set.
-Tokens are counted twice: those that texts need, and those that batches of 32 texts of like length hold, where the
-widest row decides.
+schedules with the same first layers the keep ratio, are chosen on training texts as long as dev texts; then both are
+run on the dev set. Tokens are counted twice: those that texts need, and those that batches of 32 texts of like length
+hold, where the widest row decides.
 """
 
 import argparse
@@ -14,10 +14,11 @@ import json
 from typing import Any
 
 import torch
+from samples import as_long_as
 
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, pyramidize
 from pyramid_bert.bench import describe_machine, ideal_speedup, kept_lengths, solve_adaptive
-from pyramid_bert.data import TASKS, Encoded, load_task, sample_rows, sorted_batches, table_hash
+from pyramid_bert.data import TASKS, Encoded, load_task, sorted_batches, table_hash
 
 SPEEDUPS = (1.5, 2.0)
 BATCH, SEED, SAMPLE = 32, 0, 256
@@ -34,7 +35,7 @@ def main() -> None:
     task, dev = TASKS[args.task], load_task(args.task, args.data, "dev")
     clf = PyramidClassifier.from_pretrained(args.model, "dense", max_length=task.max_length)
     dense = clf.evaluate(dev.texts, dev.labels)[task.metric]
-    sample = clf.encode(sample_rows(load_task(args.task, args.data, "train"), SAMPLE, seed=SEED).texts)
+    sample = clf.encode(as_long_as(dev, load_task(args.task, args.data, "train"), SAMPLE).texts)
     items, layers = clf.encode(dev.texts), clf.model.config.num_hidden_layers
     runs = []
     for reduce in ("merge", "drop"):

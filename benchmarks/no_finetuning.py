@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from samples import as_long_as
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
 from pyramid_bert.bench import describe_machine
 from pyramid_bert.classifier import metrics_of
-from pyramid_bert.data import TASKS, Table, Text, load_task, sample_rows, shuffled, table_hash
+from pyramid_bert.data import TASKS, Table, load_task, sample_rows, shuffled, table_hash
 from pyramid_bert.search import Method, Trial, find_pyramid
 from pyramid_bert.search.halving import agreement
 from pyramid_bert.search.speeds import Counted
@@ -51,7 +52,7 @@ def main() -> None:
         return
     dev = load_task(args.task, args.data, "dev")
     dev = sample_rows(dev, args.dev_rows, 0) if args.dev_rows else dev
-    calibration = _as_long(_unseen(train, args.trained_on), dev, CALIBRATION_ROWS)
+    calibration = as_long_as(dev, _unseen(train, args.trained_on), CALIBRATION_ROWS)
     print(json.dumps(_run(args, calibration, dev), indent=1))
 
 
@@ -145,25 +146,6 @@ def _unseen(table: Table, trained_on: int) -> Table:
     if not rest:
         raise SystemExit("no training rows are left to search on; train on a sample with --trained-on")
     return Table([table.texts[i] for i in rest], [table.labels[i] for i in rest], table.source)
-
-
-def _as_long(table: Table, like: Table, rows: int) -> Table:
-    """So many rows of a table with the lengths, in words, of another table's rows, as nearly as there are such."""
-    by_words: dict[int, list[int]] = {}
-    for i in shuffled(len(table.texts), 1):
-        by_words.setdefault(_words(table.texts[i]), []).append(i)
-    wanted = [_words(text) for text in like.texts]
-    chosen: list[int] = []
-    for turn in range(min(rows, len(table.texts))):
-        nearest = min(by_words, key=lambda words: (abs(words - wanted[turn % len(wanted)]), words))
-        chosen.append(by_words[nearest].pop())
-        if not by_words[nearest]:
-            del by_words[nearest]
-    return Table([table.texts[i] for i in chosen], [table.labels[i] for i in chosen], table.source)
-
-
-def _words(text: Text) -> int:
-    return sum(len(part.split()) for part in ([text] if isinstance(text, str) else text))
 
 
 def _best_of_each(trials: Sequence[Trial]) -> list[Trial]:
