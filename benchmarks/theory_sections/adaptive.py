@@ -21,7 +21,8 @@ def section() -> str:
         "`Schedule.adaptive(radius)` keeps, for each text and layer, the fewest tokens (in eighths of its length) "
         "whose covering radius is at most a share of what CLS alone would leave. Radius and keep ratios were chosen "
         "for the same ideal speed-up on training texts that are as long as dev texts; no model was trained. *In "
-        f"batches* counts what batches of {results[0]['batch_size']} texts of like length cost, where the widest row decides for all.",
+        f"batches* counts what batches of {results[0]['batch_size']} texts of like length cost, where the "
+        "widest row decides for all.",
     ]
     for result in results:
         rows = [
