@@ -1,6 +1,7 @@
 """Long Range Arena from rows to results, on rows of a few tokens."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from pyramid_bert import PyramidError, Schedule, pyramid_settings
 from pyramid_bert.adapters import base_model
 from pyramid_bert.cli import main
 from pyramid_bert.data.lra import LRA_TASKS, LraData, LraTask
-from pyramid_bert.lra import load_presets, preset_for
+from pyramid_bert.lra import LRA_NAMES, load_presets, preset_for
 from pyramid_bert.lra import run as lra_run
 from pyramid_bert.lra.models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
 from pyramid_bert.lra.run import LraRows, default_settings, describe, run_lra
 from pyramid_bert.study.arena import STUDY_TASKS
+from pyramid_bert.study.preflight import all_cells
+from pyramid_bert.study.spec import read_study
 
 PRESETS = """
 [performer.cifar10]
@@ -130,8 +133,10 @@ def test_attention_is_full_where_blocks_run_out():
     assert attention_of(image, Schedule.input_only(0.1)) == "block_sparse"
     assert describe(image, Schedule.input_only(0.3))["kept"] == 312  # 308, in blocks of 8
     assert describe(text, Schedule.input_only(0.3))["kept"] == 301
-    with pytest.raises(PyramidError, match=r"51 of 1001 tokens are less than a block of 64; keep at least 0.06"):
-        describe(text, Schedule.input_only(0.05))
+    for keep, kept in ((0.05, 51), (0.06, 61)):
+        with pytest.raises(PyramidError, match=rf"{kept} of 1001 tokens are less than a block of 64; .* least 0\.07,"):
+            describe(text, Schedule.input_only(keep))
+    assert describe(text, Schedule.input_only(0.07))["kept"] == 71
 
 
 @pytest.mark.parametrize("backbone", ["performer", "bigbird"])
@@ -162,8 +167,10 @@ def test_bigbird_takes_short_rows_at_the_full_length(arena):
 def test_a_sequence_shorter_than_a_block(arena, tmp_path):
     path = tmp_path / "large.toml"
     path.write_text(PRESETS.replace("block_size = 2", "block_size = 64"))
-    with pytest.raises(PyramidError, match="a sequence of 49 tokens is less than a block of 64"):
-        make_model(preset_for("bigbird", "cifar10", path), None, seed=0)
+    preset = preset_for("bigbird", "cifar10", path)
+    for schedule in (None, Schedule.input_only(0.5)):
+        with pytest.raises(PyramidError, match=r"a sequence of 49 tokens is less than a block of 64; .* at most 49"):
+            make_model(preset, schedule, seed=0)
 
 
 # ---- the command ----
@@ -208,6 +215,13 @@ def test_steps_are_measured_from_the_command_line(arena, capsys):
     assert call("bench", *words) == 0
     assert "choice" in capsys.readouterr().out
     assert call("bench", *words, "--batch-size", 0) == 2
+
+
+def test_space_of_a_sequence_that_is_no_block(arena, tmp_path, capsys):
+    path = tmp_path / "large.toml"
+    path.write_text(PRESETS.replace("block_size = 2", "block_size = 64"))
+    assert call("space", "--task", "cifar10", "--backbone", "bigbird", "--preset", path) == 2
+    assert "a sequence of 49 tokens is less than a block of 64" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -275,6 +289,22 @@ def test_a_study_of_long_range_arena(study, tmp_path, monkeypatch, capsys):
     assert table["tasks"] == {"performer-cifar10": "Performer CIFAR-10"}
     assert study("run") == 0
     assert "nothing is left" in capsys.readouterr().err
+
+
+def test_a_study_takes_every_method_of_the_paper():
+    methods = ["1st", "Rand", "CS-k-1", "CS-1", "CS-0.1", "CS-0.2", "CS-0.3", "CS-0.4", "Merge"]
+    keeps = [tenth / 10 for tenth in range(1, 10)]
+    study = read_study(
+        {
+            "name": "all",
+            "tasks": list(LRA_NAMES),
+            "methods": methods,
+            "start": "pretrained",
+            "configurations": {"input": [{"keep_ratio": keep} for keep in keeps]},
+        }
+    )
+    found = {(cell.task, cell.method, cell.schedule.keep_ratio) for cell in all_cells(study) if not cell.is_dense}
+    assert found == set(product(LRA_NAMES, methods, keeps))
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ def test_a_file_of_the_same_form(tmp_path):
     assert preset_for("performer", "cifar10", path).hidden_size == 16
     with pytest.raises(DataError, match=r"no table \[bigbird.text\]; it has performer-cifar10"):
         preset_for("bigbird", "text", path)
+    path.write_text(GOOD.replace("hidden_size = 16", "hidden_size = 32"))
+    assert preset_for("performer", "cifar10", path).hidden_size == 32  # a file is read each time
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,19 @@ def test_a_file_of_the_same_form(tmp_path):
         ("[performer.txt]\n", "unknown Long Range Arena task"),
         ("[performer.text]\nlayers = 1\n", "lacks learning_rate, epochs"),
         (GOOD + "head = 2\n", "unknown key 'head'; did you mean 'heads'"),
-        (GOOD.replace("heads = 2", "heads = 2.5"), "heads must be a whole number of at least 0, got 2.5"),
+        (GOOD.replace("heads = 2", "heads = 2.5"), r"heads must be a whole number in 1-1e\+06, got 2.5"),
+        (GOOD.replace("heads = 2", "heads = 0"), "heads must be a whole number .* got 0"),
+        (GOOD.replace("heads = 2", "heads = 3"), "qkv_size must be a multiple of its 3 heads, got 8"),
+        (GOOD.replace("hidden_size = 16", "hidden_size = 0"), "hidden_size must be a whole number .* got 0"),
+        (GOOD.replace("epochs = 2", "epochs = true"), "epochs must be a number in 1e-06-10000, got True"),
+        (GOOD + "dropout = 1.5\n", "performer.cifar10: dropout must be a number in 0-0.99, got 1.5"),
+        (GOOD + "dropout = nan\n", "dropout must be .* got nan"),
+        (GOOD + "warmup_epochs = inf\n", "warmup_epochs must be .* got inf"),
+        (GOOD.replace("performer", "bigbird") + "block_size = 0\n", "block_size must be a whole number .* got 0"),
+        (
+            GOOD.replace("performer", "bigbird").replace("heads = 2", "heads = 3") + "block_size = 8\n",
+            "hidden_size must be a multiple of its 3 heads, got 16",
+        ),
         (GOOD + "block_size = 8\n", "performer has none"),
         (GOOD.replace("performer", "bigbird"), "bigbird needs one"),
     ],

@@ -171,6 +171,8 @@ def _space(args: argparse.Namespace) -> None:
     from ..errors import PyramidError
     from ..lra.run import describe
 
+    with usage_errors():
+        describe(preset, None)  # raises for a sequence that is no block
     rows = []
     for tenth in range(1, 11):
         keep = tenth / 10

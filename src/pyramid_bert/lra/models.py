@@ -5,6 +5,7 @@ Data values are shifted to make room for the special ids; every row begins with 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -91,11 +92,15 @@ def _bigbird(preset: LraPreset, schedule: Schedule | None) -> BigBirdConfig:
     n, block = tokens_of(preset), preset.block_size
     assert block is not None
     kept = n if schedule is None else schedule.lengths(n, preset.layers)[0]
-    if kept < block:
-        what = f"a sequence of {n} tokens is" if kept == n else f"{kept} of {n} tokens are"
+    if n < block:
         raise PyramidError(
-            f"{what} less than a block of {block}; keep at least {block / n:.2f}, or give a preset with a smaller "
-            "block_size"
+            f"a sequence of {n} tokens is less than a block of {block}; give a preset with a block_size of at most {n}"
+        )
+    if kept < block:
+        enough = math.ceil(100 * block / n) / 100
+        raise PyramidError(
+            f"{kept} of {n} tokens are less than a block of {block}; keep at least {enough:g}, or give a preset with a "
+            "smaller block_size"
         )
     config = BigBirdConfig(
         **_sizes(preset, LRA_TASKS[preset.task]),

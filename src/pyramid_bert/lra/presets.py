@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..cost import SpaceReading, space_reduction
@@ -16,6 +17,15 @@ from ..errors import DataError, UnknownNameError
 BACKBONES = {"performer": "Performer", "bigbird": "BigBird"}
 TASKS = ("cifar10", "pathfinder32", "text")
 _PRESETS = Path(__file__).with_name("presets.toml")
+_SIZES = ("batch_size", "layers", "heads", "hidden_size", "qkv_size", "feed_forward_size", "block_size")
+_LIMITS = {
+    **dict.fromkeys(_SIZES, (1, 1_000_000)),
+    **dict.fromkeys(("learning_rate", "peak_learning_rate"), (1e-12, 1)),
+    "epochs": (1e-6, 10_000),
+    "dropout": (0, 0.99),
+    "weight_decay": (0, 1),
+    "warmup_epochs": (0, 10_000),
+}
 # What studies call a backbone on a task.
 LRA_NAMES = tuple(f"{backbone}-{task}" for backbone in BACKBONES for task in TASKS)
 
@@ -70,6 +80,25 @@ class LraPreset:
                 f"the preset {self.backbone}.{self.task} has block_size {self.block_size}; bigbird needs one, "
                 "performer has none"
             )
+        for name, (low, high) in _LIMITS.items():
+            self._check_number(name, low, high)
+        split = "hidden_size" if self.backbone == "bigbird" else "qkv_size"
+        if getattr(self, split) % self.heads:
+            raise DataError(
+                f"the preset {self.backbone}.{self.task}: {split} must be a multiple of its {self.heads} heads, got "
+                f"{getattr(self, split)}"
+            )
+
+    def _check_number(self, name: str, low: float, high: float) -> None:
+        value, whole = getattr(self, name), name in _SIZES
+        if value is None and name in ("block_size", "peak_learning_rate"):
+            return
+        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not number or not low <= value <= high:
+            raise DataError(
+                f"the preset {self.backbone}.{self.task}: {name} must be a {'whole ' if whole else ''}number in "
+                f"{low:g}-{high:g}, got {value!r}"
+            )
 
     @property
     def peak(self) -> float:
@@ -111,7 +140,6 @@ def preset_for(backbone: str, task: str, path: str | Path | None = None) -> LraP
     return presets[f"{backbone}-{task}"]
 
 
-@cache
 def load_presets(path: str | Path | None = None) -> Mapping[str, LraPreset]:
     """All presets of a file, by names like "performer-cifar10"; the paper's table if None.
 
@@ -119,7 +147,15 @@ def load_presets(path: str | Path | None = None) -> Mapping[str, LraPreset]:
         >>> sorted(load_presets())[:2]
         ['bigbird-cifar10', 'bigbird-pathfinder32']
     """
-    file = _PRESETS if path is None else Path(path)
+    return _papers_table() if path is None else _read(Path(path))
+
+
+@cache  # the package's own file alone: one of a user may change between two calls
+def _papers_table() -> Mapping[str, LraPreset]:
+    return MappingProxyType(_read(_PRESETS))
+
+
+def _read(file: Path) -> dict[str, LraPreset]:
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -140,13 +176,13 @@ def _preset(file: Path, backbone: str, task: str, table: Any) -> LraPreset:
     if task not in TASKS or not isinstance(table, dict):
         raise UnknownNameError(f"Long Range Arena task in {file}", task, TASKS)
     fields = {field.name: field for field in dataclasses.fields(LraPreset) if field.name not in ("backbone", "task")}
-    for key, value in table.items():
+    for key in table:
         if key not in fields:
             raise DataError(f"{where}: {UnknownNameError('key', key, fields)}")
-        whole = "int" in str(fields[key].type)
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value < 0:
-            raise DataError(f"{where}: {key} must be a {'whole ' if whole else ''}number of at least 0, got {value!r}")
     missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in table]
     if missing:
         raise DataError(f"{where} lacks {', '.join(missing)}")
-    return LraPreset(backbone=backbone, task=task, **table)
+    try:
+        return LraPreset(backbone=backbone, task=task, **table)
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
