@@ -144,6 +144,7 @@ def test_time_and_memory_are_linear_in_the_tokens():
         ({"num_features": 0}, "got 0 with kernel='softmax'"),
         ({"redraw_every": -1}, "redraw_every must be at least 0, got -1"),
         ({"qkv_size": 10}, "multiple of the 4 heads, got 10"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be at least 1, got 0"),
     ],
 )
 def test_what_a_config_refuses(settings, words):
@@ -199,6 +200,26 @@ def test_features_are_drawn_anew_in_training_alone(performer):
     for _ in range(4):
         again(ids)
     assert torch.equal(again.performer.encoder.layer[1].attention.projection, second)
+
+
+def test_gradients_of_two_passes_survive_new_features(performer):
+    """The second pass draws anew; the first still needs what it was computed with."""
+    ids, labels = torch.arange(2, 26).view(2, 12), torch.tensor([0, 2])
+
+    together, apart = (performer(hidden_dropout_prob=0.0, redraw_every=1).train() for _ in range(2))
+    sum(together(ids, labels=labels).loss for _ in range(2)).backward()
+    for _ in range(2):
+        apart(ids, labels=labels).loss.backward()
+    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, atol=1e-6)
+
+
+def test_a_config_may_ask_for_tuples(performer):
+    model, ids = performer(), torch.arange(2, 14)[None]
+    expected = model(ids).logits
+    model.config.return_dict = False
+    (logits,) = model(ids)
+    assert torch.equal(logits, expected)
 
 
 def test_layers_have_features_of_their_own(performer):

@@ -2,8 +2,8 @@
 
 Differs from BERT also in this: queries, keys and values may be narrower than the model (`qkv_size`), there are no token
 types, and the head is that of BigBird, which reads CLS. Random features are buffers, saved with the weights; they are
-drawn anew from `feature_seed` and the number of the step every `redraw_every` training steps, and stay as they are in
-evaluation.
+drawn anew from `feature_seed` and the number of the pass every `redraw_every` forward passes in training, and stay as
+they are in evaluation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PerformerConfig(PreTrainedConfig):
         qkv_size: Width of queries, keys and values over all heads; `hidden_size` if None.
         kernel: "softmax" (FAVOR+) or "relu" (the generalised kernel, the default of Long Range Arena).
         num_features: Random features of a head; 0, with "relu" alone, takes queries and keys themselves.
-        redraw_every: Draw the features anew after so many training steps; 0 for never.
+        redraw_every: Draw the features anew after so many forward passes in training; 0 for never.
         feature_seed: Seed of the features.
 
     Example:
@@ -72,6 +72,8 @@ class PerformerConfig(PreTrainedConfig):
             )
         if self.redraw_every < 0:
             raise PyramidError(f"redraw_every must be at least 0, got {self.redraw_every}; 0 never draws anew")
+        if self.num_attention_heads < 1:
+            raise PyramidError(f"num_attention_heads must be at least 1, got {self.num_attention_heads}")
         if self.projected_size % self.num_attention_heads:
             raise PyramidError(
                 f"the width of queries and keys must be a multiple of the {self.num_attention_heads} heads, "
@@ -221,7 +223,7 @@ class PerformerModel(PerformerPreTrainedModel):
         torch.Size([1, 3, 8])
     """
 
-    steps: Tensor  # of training, so far
+    steps: Tensor  # forward passes in training, so far
 
     def __init__(self, config: PerformerConfig) -> None:
         super().__init__(config)
@@ -267,7 +269,8 @@ class PerformerModel(PerformerPreTrainedModel):
         if step and step % every == 0:
             for layer in self.encoder.layer:
                 attention = cast(PerformerSelfAttention, layer.attention)
-                cast(Tensor, attention.projection).copy_(attention.draw(step))
+                # Not written over: an earlier pass, whose gradients are still to come, holds the old ones.
+                attention.projection = attention.draw(step).to(cast(Tensor, attention.projection))
         self.steps += 1
 
 
@@ -313,7 +316,12 @@ class PerformerForSequenceClassification(PerformerPreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Logits (B, classes), and the loss if `labels` (B,) are given: class numbers, or floats for one output."""
         outputs = self.performer(
-            input_ids, attention_mask=attention_mask, position_ids=position_ids, inputs_embeds=inputs_embeds, **kwargs
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
         )
         logits = self.classifier(outputs.last_hidden_state[:, 0])
         loss = None
