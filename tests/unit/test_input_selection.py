@@ -1,6 +1,7 @@
 """Selection at the input: of Performers and BigBirds."""
 
 import copy
+import threading
 
 import numpy as np
 import pytest
@@ -178,6 +179,43 @@ def test_evaluation_reads_the_random_blocks_of_training(make):
     with torch.no_grad():
         assert torch.equal(pyramid.train()(ids()).logits, pyramid.eval()(ids()).logits)
         assert not torch.allclose(model.eval()(ids()).logits, pyramid(ids()).logits)
+
+
+def test_threads_may_share_a_bigbird(make):
+    """A pass that ends must not take the blocks of training from another that is in the middle of its layers."""
+    model = pyramidize(make["bigbird"](), Schedule.input_only(0.5))
+    with torch.no_grad():
+        expected = model(ids()).logits
+    inside = {name: threading.Event() for name in ("first", "second")}
+    ended, found = threading.Event(), {}
+
+    def after_a_layer(layer, given, out):
+        inside[threading.current_thread().name].set()
+        if threading.current_thread().name == "first":
+            inside["second"].wait(timeout=1)  # in vain, if passes wait for each other
+        else:
+            ended.wait(timeout=60)
+
+    def first():
+        with torch.no_grad():
+            found["first"] = model(ids()).logits
+        ended.set()
+
+    def second():
+        inside["first"].wait(timeout=60)
+        with torch.no_grad():
+            found["second"] = model(ids()).logits
+
+    hook = model.bert.encoder.layer[0].register_forward_hook(after_a_layer)
+    threads = [threading.Thread(target=run, name=run.__name__) for run in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    hook.remove()
+    assert torch.equal(found["first"], expected)
+    assert torch.equal(found["second"], expected)
+    assert not any(part.training for part in model.modules())
 
 
 def test_numpys_generator_is_left_alone(make):

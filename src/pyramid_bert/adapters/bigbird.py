@@ -15,6 +15,7 @@ What remains is that transformers spells out N x N attention probabilities, so i
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -31,6 +32,9 @@ from ..encoder import PyramidEncoder
 from ..errors import PyramidError, UnsupportedModelError
 from ..schedule import InputSchedule
 from .bert import key_mask
+
+# Layers are told to take the blocks of training, and numpy's generator belongs to all: one pass at a time.
+_ONE_PASS = threading.RLock()
 
 
 class BigBirdPyramidEncoder(PyramidEncoder):
@@ -142,14 +146,15 @@ def _masks(real: Tensor, block: int | None) -> dict[str, Tensor | None]:
 @contextmanager
 def _blocks_of_training(layers: Any) -> Iterator[None]:
     """Random blocks as in training, and numpy's generator as it was. Such attention has no dropout of its own."""
-    state = np.random.get_state(legacy=True)
-    attentions = [layer.attention.self for layer in layers]
-    modes = [attention.training for attention in attentions]
-    try:
-        for attention in attentions:
-            attention.training = True
-        yield
-    finally:
-        for attention, mode in zip(attentions, modes, strict=True):
-            attention.training = mode
-        np.random.set_state(state)
+    with _ONE_PASS:
+        state = np.random.get_state(legacy=True)
+        attentions = [layer.attention.self for layer in layers]
+        modes = [attention.training for attention in attentions]
+        try:
+            for attention in attentions:
+                attention.training = True
+            yield
+        finally:
+            for attention, mode in zip(attentions, modes, strict=True):
+                attention.training = mode
+            np.random.set_state(state)
