@@ -70,6 +70,14 @@ def test_the_page_shows_ours_beside_the_papers(made, paper):
     assert "| Performer CIFAR-10 | 40 | 20 | 2 | 2 | 200 |" in text
 
 
+def test_the_gap_stands_beside_how_much_was_seen(made, paper):
+    text = made.gap(records(lambda cell: 0.4 if cell.is_dense else 0.9), paper)
+    assert "| Performer CIFAR-10 | 80 | 0.00089 % | 40.0 ± 0.0 | 42.9 | -2.9 |" in text  # 40 rows, 2 passes of 200
+    assert "| BigBird IMDB | 80 | 0.00051 % | 40.0 ± 0.0 | 63.8 | -23.8 |" in text
+    pyramids = [(cell, record) for cell, record in records(lambda cell: 0.4) if not cell.is_dense]
+    assert "Performer" not in made.gap(pyramids, paper)
+
+
 def test_what_was_not_run_has_a_dash(made, paper):
     done = [
         (cell, record)
