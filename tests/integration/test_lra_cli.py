@@ -1,6 +1,7 @@
 """`pyramid-bert lra`: images made, shown and loaded as a user does it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -18,7 +19,11 @@ def made(folder, *options):
 
 def test_make_load_and_show(tmp_path, capsys):
     assert made(tmp_path / "images", "--n", "20", "--seed", "4", "--json") == 0
-    record = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    record = json.loads(captured.out)
+    assert record["made"] == 20
+    rate = re.search(r"made 20 images in [\d.]+ s, (\d+) a second; 0 were there", captured.err)
+    assert int(rate[1]) == round(20 / record["seconds"])
     assert (record["images"], record["seed"], record["settings"]["contour_length"]) == (20, 4, 6)
     first = draw_pathfinder(PathfinderSettings.of("easy"), 4, 0)
     data = load_lra("pathfinder32", tmp_path / "images", "train")

@@ -88,10 +88,10 @@ def _make(args: argparse.Namespace) -> None:
             jobs=args.jobs or cores(),
             progress=made_some,
         )
-    seconds = time.monotonic() - start
-    messages().print(f"made {sum(counts[1:])} images in {seconds:.1f} s; {counts[0]} were there")
+    seconds, made = time.monotonic() - start, sum(counts[1:])
+    messages().print(f"made {made} images in {seconds:.1f} s, {made / seconds:.0f} a second; {counts[0]} were there")
     if args.json:
-        print_json({"folder": str(args.out), **record.to_dict()})
+        print_json({"folder": str(args.out), **record.to_dict(), "made": made, "seconds": seconds})
     else:
         print(f"{record.images} images in {args.out}, sha256 {record.sha256}")
 
