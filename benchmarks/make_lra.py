@@ -38,10 +38,11 @@ sets, 20 trials). "–" is what was not run. [lra.md](lra.md) describes models, 
 GAP = """
 These are not the paper's runs. A row counts as seen once for each pass over it; the paper's passes are those of its
 table. The models learn from nothing and have seen little: that is the likely reason for most of the gap, but it was not
-measured by longer runs. Other differences: Pathfinder images are from our own generator; LayerNorm stands after each
-half of a layer; there is no dropout before the choice; BigBird's queries and keys are as wide as its tokens, and its
-attention is full where too few blocks are left. Compare methods within a column, and mind the few seeds. Where dense is
-near chance (10 % for CIFAR-10, 50 % for the others), a column says little about any method.
+measured by longer runs. Other differences: Pathfinder images are hard ones of our own generator (the paper does not say
+which difficulty it ran); LayerNorm stands after each half of a layer; there is no dropout before the choice; BigBird's
+queries and keys are as wide as its tokens, and its attention is full where too few blocks are left. Compare methods
+within a column, and mind the few seeds. Where dense is near chance (10 % for CIFAR-10, 50 % for the others), a column
+says little about any method.
 """
 
 Records = Sequence[tuple[Cell, Mapping[str, Any]]]

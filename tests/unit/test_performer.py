@@ -104,10 +104,11 @@ def test_a_bias_counts_a_key_several_times_and_leaves_pads_out():
         assert torch.allclose(favor_attention(query, key, value, bias, w, kernel=kernel), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("kernel", ["softmax", "relu"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 300.0])
-def test_large_and_small_numbers_stay_finite(scale):
+def test_large_and_small_numbers_stay_finite(scale, kernel):
     query, key, value = (x.requires_grad_() for x in qkv(scale=scale))
-    out = favor_attention(query, key, value, None, features(64))
+    out = favor_attention(query, key, value, None, features(64), kernel=kernel)
     out.square().sum().backward()
     largest = value.detach().abs().amax() * (1 + 1e-4)
     assert out.isfinite().all()
