@@ -18,7 +18,7 @@ BACKBONES = {"performer": "Performer", "bigbird": "BigBird"}
 TASKS = ("cifar10", "pathfinder32", "text")
 _PRESETS = Path(__file__).with_name("presets.toml")
 _SIZES = ("batch_size", "layers", "heads", "hidden_size", "qkv_size", "feed_forward_size", "block_size")
-_LIMITS = {
+_LIMITS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(_SIZES, (1, 1_000_000)),
     **dict.fromkeys(("learning_rate", "peak_learning_rate"), (1e-12, 1)),
     "epochs": (1e-6, 10_000),
