@@ -38,7 +38,7 @@ def _command(backbone: str, task: str, keep: float, *, cls_only: bool) -> str:
 
 
 _RUNS = [(backbone, task, keep, False) for keep in KEEPS for backbone in BATCHES for task in TASKS]
-_RUNS += [("performer", task, keep, True) for keep in KEEPS for task in TASKS]
+_RUNS += [("performer", task, KEEPS[0], True) for task in TASKS]
 COMMANDS = {path_of(*run, cls_only=cls): _command(*run, cls_only=cls) for *run, cls in _RUNS}
 
 
