@@ -70,6 +70,7 @@ def browse(page, *options, fragment=""):
         "--headless=new",
         "--no-sandbox",
         "--disable-gpu",
+        "--disable-dev-shm-usage",  # a container may have next to none
         "--hide-scrollbars",
         "--virtual-time-budget=4000",
     ]
