@@ -9,6 +9,7 @@ set, the texts with at least as many tokens as there are ranks are taken. Prints
 import argparse
 import dataclasses
 import json
+from math import isnan
 from typing import Any
 
 from rich.console import Console
@@ -24,13 +25,17 @@ BATCH = 32
 
 def main() -> None:
     """Measures and prints."""
-    args = _arguments()
+    parser = _parser()
+    args = parser.parse_args()
     classifier = PyramidClassifier.load(args.model)
     dev = load_task(args.task, args.data, "dev")
     model = classifier.model
     positions = model.config.max_position_embeddings
     items = encode(classifier.tokenizer, dev.texts, positions=positions, max_length=TASKS[args.task].max_length)
     long = [item for item in items if len(item) >= args.ranks]
+    if not long:
+        most = max(map(len, items))
+        parser.error(f"no dev text has {args.ranks} tokens, the longest has {most}; give fewer --ranks")
     depth = model.config.num_hidden_layers
     layers = sorted({max(1, round(depth * share)) for share in (1 / 12, 3 / 12, 6 / 12, 9 / 12)})
     with Progress(console=Console(stderr=True)) as progress:
@@ -54,16 +59,18 @@ def _row(found: Importance) -> dict[str, Any]:
     """As the report reads it."""
     method = {1: "CS-1", "all": "CS-k-1"}[found.centers_per_step]
     fields = dataclasses.asdict(found)
-    return {"method": method, "mutual_information": fields.pop("information"), **fields}
+    rho = fields.pop("spearman")
+    information = fields.pop("information")
+    return {"method": method, "mutual_information": information, **fields, "spearman": None if isnan(rho) else rho}
 
 
-def _arguments() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("data")
     parser.add_argument("--ranks", type=int, default=24)
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":

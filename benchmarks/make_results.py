@@ -2,8 +2,8 @@
 
 python benchmarks/make_results.py
 
-Nothing is trained or measured: `pyramid-bert study run` does that. Pictures need matplotlib and are left as they are
-without it. A study of which nothing is done is counted, and has no section.
+Nothing is trained or measured: `pyramid-bert study run` and `importance.py` do that. Pictures need matplotlib and are
+left as they are without it. A study of which nothing is done is counted, and has no section.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pictures import shrink
+from pictures import save, shrink
+from results_ablations import ablations
 from results_data import Paper, read_paper
 from results_page import (
     backbone_name,
@@ -23,6 +24,7 @@ from results_page import (
     machines,
     overview,
     setup,
+    shown_picture,
     tables,
     tasks,
 )
@@ -30,6 +32,11 @@ from results_prize import ALLOWED_LOSS, WANTED_SPEED, closeness, prize
 
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.files import write_text
+from pyramid_bert.report import Results, collect_results
+from pyramid_bert.report.ablations import PREFIX, kind_of
+from pyramid_bert.report.charts import cells_of
+from pyramid_bert.report.figures import fitted_lines, importance, styled
+from pyramid_bert.study.axes import AXES
 from pyramid_bert.study.plot import draw
 from pyramid_bert.study.runs import Run, all_runs, points
 
@@ -97,8 +104,10 @@ speed-ups over c where nothing else is said; dense has 68.2:
 ABOUT = {
     "glue-lite": "The paper's comparison on five GLUE tasks, with the pyramid both in fine-tuning and in inference.",
     "imdb-lite": "Long texts. The paper has no figures for it: its IMDB is read by bytes.",
-    "glue-lite-inference": "The cells of glue-lite without fine-tuning as a pyramid.",
+    "glue-lite-inference": "The cells of glue-lite without fine-tuning as a pyramid; beside them among the ablations.",
 }
+# Key of an ablation -> what is to be said of it beyond the verdicts, which are computed.
+SAID: dict[str, str] = {}
 BESIDE = """### Beside the paper: points lost against dense
 
 The paper's backbone is {backbone}. Its speed-ups are measured, over a ({baseline}), and its pyramids
@@ -128,11 +137,15 @@ vectors are matched as well (`prize-e5`), and longer training.
 def main() -> None:
     """Writes the page and its pictures."""
     runs = in_sections(all_runs(ROOT / "experiments", ROOT / "results"))
+    results = collect_results(ROOT / "results", ROOT / "experiments")
     docs = ROOT / "docs"
     if find_spec("matplotlib"):
         for run in runs:
             picture(run, docs / "images")
-    write_text(docs / "results.md", page(runs, read_paper(PAPER), docs))
+        for name, entry in results.importance():
+            with styled():
+                save(importance(entry["rows"]), docs / "images" / f"{name}.png")
+    write_text(docs / "results.md", page(runs, read_paper(PAPER), docs, results))
 
 
 def in_sections(runs: Sequence[Run]) -> list[Run]:
@@ -147,13 +160,15 @@ def is_prize(run: Run) -> bool:
     return run.study.name.startswith(PRIZE)
 
 
-def page(runs: Sequence[Run], paper: Paper, docs: Path) -> str:
+def page(runs: Sequence[Run], paper: Paper, docs: Path, results: Results) -> str:
     """The whole page; pictures are shown if they are in `docs`."""
     begun = [run for run in runs if run.records]
     parts = [HEAD.format(backbone=paper.backbone), overview(runs) if runs else ""]
     parts += [machines(begun), REPRODUCES] if begun else ["Nothing yet."]
     prizes = [run for run in begun if is_prize(run)]
-    parts += [section(run, paper, docs) for run in begun if run not in prizes]
+    others = [run for run in begun if run not in prizes and not run.study.name.startswith(PREFIX)]
+    parts += [section(run, paper, docs) for run in others]
+    parts.append(ablations(results, SAID, docs) if begun else "")
     if prizes:
         parts += [PRIZE_HEAD, "".join(map(how_close, prizes)), *(prize_section(run, docs) for run in prizes)]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
@@ -167,7 +182,13 @@ def how_close(run: Run) -> str:
 
 def section(run: Run, paper: Paper, docs: Path) -> str:
     """A study with all its tables."""
-    parts = [f"## {run.study.name}", ABOUT.get(run.study.name, ""), setup(run), tasks(run), shown_picture(run, docs)]
+    parts = [
+        f"## {run.study.name}",
+        ABOUT.get(run.study.name, ""),
+        setup(run),
+        tasks(run),
+        shown_picture(run.study.name, docs),
+    ]
     parts.append(tables(run))
     if run.study.name in BESIDE_THE_PAPER:
         words = BESIDE.format(backbone=paper.backbone, baseline=paper.baseline, kind=beside_kind(run))
@@ -178,7 +199,7 @@ def section(run: Run, paper: Paper, docs: Path) -> str:
 
 def prize_section(run: Run, docs: Path) -> str:
     """An attempt at the prize."""
-    parts = [f"### {run.study.name}", setup(run), tasks(run), shown_picture(run, docs), prize(run)]
+    parts = [f"### {run.study.name}", setup(run), tasks(run), shown_picture(run.study.name, docs), prize(run)]
     parts += [command("python benchmarks/make_results.py"), again(run)]
     return "\n\n".join(part.strip() for part in parts if part)
 
@@ -192,17 +213,16 @@ def picture(run: Run, folder: Path) -> None:
     """Draws a study; what has no pyramid yet is not drawn."""
     axis = "measured-c" if run.measured_throughout else "ideal-c"
     results = run.results(axis)
-    if any(result.x is not None and result.method != "Dense" for result in results):
+    if not any(result.x is not None and result.method != "Dense" for result in results):
+        return
+    if kind_of(run.study.name) == "fit":
+        with styled():
+            save(fitted_lines(cells_of(run, axis), AXES[axis][0]), folder / f"{run.study.name}.png")
+    else:
         folder.mkdir(parents=True, exist_ok=True)
         metrics = {task: TASKS[task].metric for task in run.study.tasks}
         (file,) = draw(results, axis, run.titles, metrics, folder / f"{run.study.name}.png", run.study.name, [".png"])
         shrink(file)
-
-
-def shown_picture(run: Run, docs: Path) -> str:
-    """The link to a study's picture, if there is one."""
-    file = f"images/{run.study.name}.png"
-    return f"![{run.study.name}: metric against speed-up]({file})" if (docs / file).exists() else ""
 
 
 if __name__ == "__main__":

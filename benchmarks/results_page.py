@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -74,6 +75,12 @@ def listed(values: Iterable[object]) -> str:
 def command(text: str) -> str:
     """A command on a line of its own."""
     return f"```sh\n{text}\n```\n"
+
+
+def shown_picture(name: str, docs: Path, words: str = "metric against speed-up") -> str:
+    """The link to the picture of a study or file of results, if there is one."""
+    file = f"images/{name}.png"
+    return f"![{name}: {words}]({file})" if (docs / file).exists() else ""
 
 
 # ---- what was run ----

@@ -135,14 +135,18 @@ def tiny_model_dir(tmp_path_factory, tiny_bert, tokenizer):
 def write_study():
     """Writes an experiment and made-up results of it under a folder.
 
-    Dense is 0.90 on every task; a pyramid loses two points for each x of its speed-up beyond 1, and a point more with
-    "Rand"; seed 1 is half a point better than seed 0. Speed-ups are 1 / (share of the tokens kept in the middle layer).
+    Dense is 0.90 on every task; a pyramid loses two points for each x of its speed-up beyond 1, and `worse` by method
+    more, a point for "Rand"; seed 1 is half a point better than seed 0. Speed-ups are 1 / (share of the tokens kept in
+    the middle layer).
     """
     from pyramid_bert.study import load_study
     from pyramid_bert.study.runs import Run
     from pyramid_bert.study.store import Store
 
-    def write(root, name, *, methods=("CS-1", "Rand"), tasks=("rte", "mrpc"), select=None, more="", harm=1.0):
+    def write(
+        root, name, *, methods=("CS-1", "Rand"), tasks=("rte", "mrpc"), select=None, more="", harm=1.0, worse=None
+    ):
+        worse = {"Rand": 1.0} if worse is None else worse
         select = select or "[{ keep_ratio = 0.5, last_layer = 1 }, { keep_ratio = 0.25, last_layer = 1 }]"
         lines = [f'name = "{name}"', f"methods = {list(methods)}", f"tasks = {list(tasks)}", "seeds = [0, 1]", more]
         file = root / "experiments" / f"{name}.toml"
@@ -151,7 +155,7 @@ def write_study():
         run = Run(f"experiments/{name}.toml", load_study(file), Store(root / "results" / name))
         for cell in run.cells:
             over_c = 1.0 if cell.is_dense else round(256 / cell.schedule.lengths(256, 6)[2], 6)
-            lost = 0.0 if cell.is_dense else harm * 0.02 * (over_c - 1) + 0.01 * (cell.method == "Rand")
+            lost = 0.0 if cell.is_dense else harm * 0.02 * (over_c - 1) + 0.01 * worse.get(cell.method, 0.0)
             record = {
                 "status": "done",
                 "value": 0.9 - lost + 0.005 * cell.seed,

@@ -206,8 +206,14 @@ def test_ablations_that_are_done_come_first_and_others_are_listed(root, write_st
         assert f'<h3 id="ablation-{key}"' in done
     for key in ("importance", "placement", "schedules", "ours"):
         assert f'<li id="ablation-{key}"' in todo
-    # 1.5x, 2x, 3x: fine-tuned beside inference only, in points.
+    # 1.5x, 2x, 3x: fine-tuned beside inference only, in points; and by task at 2x.
     assert "CS-1 −1.0 −3.0 −2.0 −6.0 −4.0 −12.0" in words_of(done)
+    assert "CS-1 inference only −6.0 −6.0 −6.0" in words_of(done)
+    # by 4 and 12 points, twice
+    assert "CS-1 on RTE: +8.0 points (standard error 2.3), better in 4 of 4 pairs" in done
+    assert "0.25@1-1 CS-1 84.2 ± 0.4 84.2 ± 0.4 −6.0 4.00x" in words_of(done)
+    for line in ("glue-lite.toml", "glue-lite-inference.toml", "ablation-m.toml"):
+        assert f"<code>pyramid-bert study run experiments/{line} --model DIR --data DIR</code>" in done
     # An ablation is no study of the headline.
     names = [c["name"] for c in json.loads(embedded(page))["charts"].values()]
     assert names == ["glue-lite", "ablation-m", "ablation-more"]
@@ -223,7 +229,9 @@ def test_schedules_are_compared_by_lines_through_all_cells(root, write_study):
     line = found["CS-1, exponential"]
     assert line.points == 6
     assert line.slope == pytest.approx(-2.0)
-    assert line.at_two == pytest.approx(88.25)
+    assert line.at(2.0) == pytest.approx(88.25)
+    assert line.at(1.9) is None  # nothing that slow was run
+    assert (line.speeds, line.values) == ((2.0, 8.0), pytest.approx((76.0, 88.5)))
     assert line.spread == pytest.approx(0.25)  # half of the distance between the seeds
     data = chart(run, fit=True)
     assert data["panels"][0]["lines"]["ideal-c"]["CS-1, exponential"] == [[2.0, 88.25], [8.0, 76.25]]
@@ -231,7 +239,7 @@ def test_schedules_are_compared_by_lines_through_all_cells(root, write_study):
 
 
 def test_importance_is_shown_with_its_numbers_and_refused_without_them(root):
-    row = {"layer": 3, "method": "CS-1", "ranks": [1, 2], "mutual_information": [0.1, 0.4], "spearman": 0.87}
+    row = {"layer": 3, "method": "CS-1", "ranks": [2, 3], "mutual_information": [0.1, 0.4], "spearman": 0.87}
     file = root / "results" / "ablation-importance-sst2.json"
     file.write_text(json.dumps({"command": "make it", "task": "SST-2", "rows": [row]}))
     results = collect_results(root / "results", root / "experiments")
@@ -239,7 +247,14 @@ def test_importance_is_shown_with_its_numbers_and_refused_without_them(root):
     (line,) = picture.figure.axes[0].lines
     assert line.get_ydata().tolist() == [0.1, 0.4]
     page = report_html(results, None, [picture], Call(), "")
-    assert "3 CS-1 0.87" in words_of(page)
+    assert "SST-2 3 CS-1 – 0.100 0.400 0.87" in words_of(page)
+    assert "Undecided Paper: The less important a token" in words_of(page)  # of two ranks nothing follows
+    row["spearman"] = None  # the same information for all
+    file.write_text(json.dumps({"command": "make it", "rows": [row], "model": {"layers": 6}}))
+    again = collect_results(root / "results", root / "experiments")
+    page = report_html(again, None, pictures_of(again, None), Call(), "")
+    assert "ablation-importance-sst2 3 of 6 CS-1 – 0.100 0.400 –" in words_of(page)
+    assert "no ρ is defined" in page
     assert "<code>make it</code>" in page
     assert page.count("<svg") == 2  # the logo, and the figure
     file.write_text(json.dumps({"rows": []}))

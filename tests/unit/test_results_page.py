@@ -1,6 +1,7 @@
 """docs/results.md from made-up records, against numbers worked by hand, and the paper's figures beside them."""
 
 import importlib
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from pyramid_bert.cli import main
 from pyramid_bert.data.glue import TASKS
+from pyramid_bert.report import collect_results
 from pyramid_bert.study import METHODS, load_study
 from pyramid_bert.study.methods import in_order
 from pyramid_bert.study.runs import Point, Run, against_dense, all_runs, load_runs, points
@@ -99,7 +101,8 @@ def load(scripts, root, name="glue-lite", measure="false", done=DONE, measured=(
 
 def page_of(scripts, root, runs):
     maker = scripts("make_results")
-    return maker.page(maker.in_sections(runs), scripts("results_data").read_paper(maker.PAPER), root / "docs")
+    results = collect_results(root / "results", root / "experiments")
+    return maker.page(maker.in_sections(runs), scripts("results_data").read_paper(maker.PAPER), root / "docs", results)
 
 
 # ---- the page ----
@@ -238,6 +241,7 @@ def test_a_study_with_nothing_done_is_counted_and_has_no_section(scripts, root):
         "## What was run",
         "## What reproduces and what does not",
         "## glue-lite",
+        "## Ablations",
     ]
     assert "\n| imdb-lite | 0 of 20 | – | – | – |\n" in page
 
@@ -248,6 +252,44 @@ def test_order_of_sections(scripts, root):
     runs = load(scripts, root)
     names = [run.study.name for run in scripts("make_results").in_sections(runs)]
     assert names == ["glue-lite", "glue-lite-inference", "another", "prize-1"]
+
+
+# ---- ablations ----
+
+
+def test_an_ablation_has_its_section_among_the_ablations(scripts, root):
+    load(scripts, root, "ablation-m")
+    load(scripts, root)
+    row = {"layer": 3, "method": "CS-1", "ranks": [2, 3], "mutual_information": [0.1, 0.4], "spearman": 0.87}
+    entry = {"command": "make it again", "task": "SST-2", "rows": [row]}
+    (root / "results" / "ablation-importance-sst2.json").write_text(json.dumps(entry))
+    page = page_of(scripts, root, load(scripts, root, "glue-lite-inference"))
+    assert "\n## ablation-m" not in page
+    assert "| [ablation-m](#ablation-m) |" in page
+    done, _, todo = page.partition("\n## Ablations\n")[2].partition("\n### Not run yet\n")
+    first, second, third = done.split('<a id="ablation-')[1:]
+    assert first.startswith('m"></a>\n\n### (a) Centres at a time\n')
+    assert f"| {QUARTER} | Merge | 62.0 ± 2.8 | 83.0 ± 1.4 | −4.0 | 2.67x |" in first
+    assert "- Pretrained model: weights f00dcafef00d." in first
+    assert "- **Undecided.** Paper: m = 1 has the smallest measured speed-up" in first
+    assert "study run experiments/ablation-m.toml --model DIR --data DIR\npython benchmarks/make_results.py" in first
+    assert "### (b) Does rank mean importance?" in second
+    assert "| SST-2 | 3 | CS-1 | – | 0.100 | 0.400 | 0.87 |" in second
+    assert "make it again\n" in second
+    assert "### (c) Selection at inference only" in third
+    assert "| Merge | inference only | -" not in third  # a sign that people print
+    assert "| Merge | inference only | −1.0 | −1.0 | −1.0 |" in third
+    assert "study run experiments/glue-lite-inference.toml" in third
+    for heading in ("(d) Middle", "(e) Exponential", "(f) Drop"):
+        assert f"\n- {heading}" in todo
+    assert "`pyramid-bert study run experiments/ablation-placement.toml --model DIR --data DIR`" in todo
+
+
+def test_words_by_hand_stand_under_the_verdicts(scripts, root, monkeypatch):
+    load(scripts, root, "ablation-m")
+    monkeypatch.setitem(scripts("make_results").SAID, "m", "Nobody knows why.")
+    page = page_of(scripts, root, load(scripts, root))
+    assert page.index("- **Undecided.**") < page.index("Nobody knows why.") < page.index(f"| {HALF} |")
 
 
 # ---- the prize ----
@@ -336,10 +378,23 @@ def test_pictures_are_drawn_and_shown(scripts, root):
     pytest.importorskip("matplotlib")
     maker = scripts("make_results")
     (run,) = load(scripts, root)
-    assert maker.shown_picture(run, root / "docs") == ""
+    assert scripts("results_page").shown_picture("glue-lite", root / "docs") == ""
     maker.picture(run, root / "docs" / "images")
     assert [path.name for path in (root / "docs" / "images").iterdir()] == ["glue-lite.png"]
     assert "(images/glue-lite.png)" in page_of(scripts, root, [run])
+
+
+def test_schedules_are_drawn_with_their_lines(scripts, root, monkeypatch):
+    pytest.importorskip("matplotlib")
+    maker, drawn = scripts("make_results"), []
+    monkeypatch.setattr(maker, "fitted_lines", lambda cells, against: drawn.append((cells, against)))
+    monkeypatch.setattr(maker, "save", lambda figure, file: drawn.append(file.name))
+    (run,) = load(scripts, root, "ablation-schedules")
+    maker.picture(run, root / "docs" / "images")
+    (cells, against), name = drawn
+    assert (against, name) == ("ideal speed-up over c (dense at true lengths)", "ablation-schedules.png")
+    assert cells[0][:2] == ("RTE", "CS-k-1, exponential")
+    assert cells[0][2] == [(2.0, pytest.approx(60.0))] * 2
 
 
 def test_methods_look_different_and_the_same_in_every_study():

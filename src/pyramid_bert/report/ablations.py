@@ -19,6 +19,7 @@ class Ablation:
 
     Attributes:
         key: For links, and after `ablation-` the name of its study.
+        letter: Its place among the questions that are asked of every model; empty for further studies.
         title: In a few words.
         question: What is compared, and why.
         kind: How the answer is shown.
@@ -30,10 +31,16 @@ class Ablation:
     question: str
     kind: Kind
     studies: tuple[str, ...]
+    letter: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title, after its letter."""
+        return f"({self.letter}) {self.title}" if self.letter else self.title
 
 
-def _study(key: str, title: str, question: str, kind: Kind = "methods") -> Ablation:
-    return Ablation(key, title, question, kind, (PREFIX + key,))
+def _study(key: str, title: str, question: str, kind: Kind = "methods", letter: str = "") -> Ablation:
+    return Ablation(key, title, question, kind, (PREFIX + key,), letter)
 
 
 ABLATIONS = (
@@ -42,6 +49,7 @@ ABLATIONS = (
         "Centres at a time",
         "Greedy k-center adds m centres between two updates of the distances. m = 1 covers best, m = k − 1 is one "
         "parallel step: what does it cost?",
+        letter="a",
     ),
     Ablation(
         "importance",
@@ -50,30 +58,38 @@ ABLATIONS = (
         "with and without it. If rank means importance, it grows with k; the number is Spearman's correlation of both.",
         "importance",
         (),
+        "b",
     ),
     Ablation(
         "inference",
         "Selection at inference only",
-        "The same pyramids with and without fine-tuning as a pyramid: points lost against dense, mean over tasks.",
+        "The same pyramids with and without fine-tuning as a pyramid. What is fine-tuned has had an epoch more than "
+        "dense, so not all that it gains is the merit of having seen the selection.",
         "beside",
         ("glue-lite", "glue-lite-inference"),
+        "c",
     ),
     _study(
         "placement",
         "Middle or end of a layer",
-        "Tokens may be dropped after attention, before the feed-forward network (middle), or after the layer (end).",
+        "Tokens may be dropped after attention, before the feed-forward network (middle), or after the layer (end). "
+        "At the same configuration the end is slower: all tokens go through the feed-forward network first.",
+        letter="d",
     ),
     _study(
         "schedules",
         "Exponential or random schedules",
-        "Is the exponential decay a good shape? Lines fitted to all cells of a kind: their height is the quality at a "
-        "speed-up, the spread how much the shape matters.",
+        "Is the exponential decay a good shape? The range of speed-ups and metrics that a kind of schedule offers, and "
+        "a line fitted to all its cells: its height is the quality at a speed-up, the spread around it how much the "
+        "shape matters.",
         "fit",
+        "e",
     ),
     _study(
         "ours",
         "Drop, weigh or merge; Euclidean or cosine; floor or ceil",
         "The choices that the paper leaves open or that we added.",
+        letter="f",
     ),
 )
 
@@ -81,6 +97,16 @@ ABLATIONS = (
 def is_ablation(study: str) -> bool:
     """Whether a study has its place among the ablations alone."""
     return study.startswith(PREFIX) or study == "glue-lite-inference"
+
+
+def kind_of(study: str) -> Kind:
+    """How a study's answer is shown; "methods" for one that is no ablation.
+
+    Example:
+        >>> kind_of("ablation-schedules"), kind_of("glue-lite")
+        ('fit', 'methods')
+    """
+    return next((one.kind for one in ABLATIONS if one.studies == (study,)), "methods")
 
 
 def all_ablations(studies: list[str]) -> list[Ablation]:

@@ -27,17 +27,28 @@ class Fit:
 
     Attributes:
         slope: Points for one more x of speed-up.
-        at_two: The line's height at 2x.
+        height: Where it meets 0x.
         spread: Standard deviation of the points around the line.
         points: How many there are.
-        ends: Its first and last point.
+        speeds: The lowest and the highest speed-up.
+        values: The lowest and the highest metric.
     """
 
     slope: float
-    at_two: float
+    height: float
     spread: float
     points: int
-    ends: tuple[tuple[float, float], tuple[float, float]]
+    speeds: tuple[float, float]
+    values: tuple[float, float]
+
+    def at(self, speed: float) -> float | None:
+        """The line at a speed-up; None where no point is as slow or as fast."""
+        return self.slope * speed + self.height if self.speeds[0] <= speed <= self.speeds[1] else None
+
+    @property
+    def ends(self) -> list[tuple[float, float]]:
+        """Its first and last point."""
+        return [(speed, self.slope * speed + self.height) for speed in self.speeds]
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Fit | None:
@@ -45,18 +56,15 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Fit | None:
 
     Example:
         >>> fit = fit_line([(1.0, 90.0), (2.0, 88.0), (3.0, 86.0)])
-        >>> round(fit.slope, 6), round(fit.at_two, 6), round(fit.spread, 6)
-        (-2.0, 88.0, 0.0)
+        >>> round(fit.slope, 6), round(fit.at(2.0), 6), fit.at(3.5), round(fit.spread, 6)
+        (-2.0, 88.0, None, 0.0)
     """
     x, y = (np.array([point[i] for point in points], dtype=float) for i in (0, 1))
     if len(points) < 3 or np.ptp(x) == 0:
         return None
     slope, height = (float(value) for value in np.polyfit(x, y, 1))
-    low, high = float(x.min()), float(x.max())
-    spread = float(np.std(y - (slope * x + height)))
-    return Fit(
-        slope, slope * 2 + height, spread, len(points), ((low, slope * low + height), (high, slope * high + height))
-    )
+    speeds, values = ((float(row.min()), float(row.max())) for row in (x, y))
+    return Fit(slope, height, float(np.std(y - (slope * x + height))), len(points), speeds, values)
 
 
 def by_method(result: Result) -> str:
@@ -143,7 +151,7 @@ def _lines(results: Sequence[Result], names: Sequence[str], series: Series, fit:
     for name in names:
         if fit:
             line = fit_line(_placed(results, series, name))
-            ends = [] if line is None else list(line.ends)
+            ends = [] if line is None else line.ends
         else:  # the series are methods
             placed = [r for r in results if r.x is not None]
             points = means(placed, name)
@@ -158,16 +166,20 @@ def _placed(results: Sequence[Result], series: Series, name: str) -> list[tuple[
     return [(r.x, 100 * r.value) for r in mine if r.x is not None]
 
 
+def cells_of(run: Run, axis: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
+    """(task's title, series, speed-up and metric of each cell) for a comparison of schedules."""
+    series, results = by_schedule(run), run.results(axis)
+    return [
+        (title, name, _placed([r for r in results if r.task == task], series, name))
+        for task, title in run.titles.items()
+        for name in names_of(results, series)
+    ]
+
+
 def fits(run: Run, axis: str) -> list[tuple[str, str, Fit]]:
     """(task's title, series, line) for a comparison of schedules."""
-    series, results = by_schedule(run), run.results(axis)
-    made = []
-    for task, title in run.titles.items():
-        for name in names_of(results, series):
-            line = fit_line(_placed([r for r in results if r.task == task], series, name))
-            if line is not None:
-                made.append((title, name, line))
-    return made
+    lines = [(title, name, fit_line(points)) for title, name, points in cells_of(run, axis)]
+    return [(title, name, line) for title, name, line in lines if line is not None]
 
 
 def _commands(run: Run) -> dict[tuple[str, ...], str]:

@@ -22,6 +22,8 @@ from ..errors import MissingExtraError
 from ..explanation import Explanation
 from ..files import check_writable, write_bytes
 from ..viz.terminal import pieces, stages
+from .charts import fit_line
+from .findings import undefined
 from .model import EncoderView
 
 if TYPE_CHECKING:
@@ -144,6 +146,29 @@ def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
     return figure
 
 
+def fitted_lines(cells: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], against: str) -> Figure:
+    """Metric against speed-up of every cell with a straight line through each series, a panel a task.
+
+    Args:
+        cells: (task's title, series, speed-up and metric of each cell).
+        against: The name of the axis of speed-ups.
+    """
+    titles, names = (list(dict.fromkeys(cell[place] for cell in cells)) for place in (0, 1))
+    figure, panels = _panels(len(titles), max(3.6 * len(titles), 5), 3.1)
+    for panel, title in zip(panels, titles, strict=True):
+        for _, name, points in (cell for cell in cells if cell[0] == title and cell[2]):
+            number = names.index(name) % 4
+            colour, line = (BLUE, ORANGE, GREEN, PINK)[number], fit_line(points)
+            panel.plot(*zip(*points, strict=True), "osD^"[number], color=colour, markersize=5, alpha=0.75, label=name)
+            if line is not None:
+                panel.plot(*zip(*line.ends, strict=True), color=colour, linewidth=1.5)
+        panel.set(title=title, xlabel=against)
+        panel.legend(frameon=False, fontsize=8)
+        panel.grid()
+    panels[0].set_ylabel("metric, %")
+    return figure
+
+
 def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Mutual information between predictions with and without the k-th token, a panel an encoder, a line a method."""
     layers = list(dict.fromkeys(int(row["layer"]) for row in rows))
@@ -153,7 +178,7 @@ def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for row in rows:
             if row["layer"] == layer:
                 colour = (BLUE, ORANGE, GREEN, PINK)[methods.index(row["method"]) % 4]
-                label = f"{row['method']} (ρ = {row['spearman']:.2f})"
+                label = row["method"] + ("" if undefined(row["spearman"]) else f" (ρ = {row['spearman']:.2f})")
                 panel.plot(row["ranks"], row["mutual_information"], ".-", color=colour, label=label)
         panel.set(title=f"encoder {layer}", xlabel="rank of the token removed")
         panel.legend(frameon=False, fontsize=8)

@@ -10,12 +10,15 @@ from typing import Any
 
 from ..data.glue import TASKS
 from ..study import plot
+from ..study.axes import AXES
 from ..study.render import target_name
+from ..study.runs import Run
 from ..study.table import MEAN
 from ..version import __version__
 from ..viz.html import part, script_safe
 from . import figures
-from .ablations import IMPORTANCE
+from .ablations import IMPORTANCE, kind_of
+from .charts import cells_of
 from .collect import Results, best_axis
 from .figures import Picture, styled, svg_of
 from .markup import Html, command, join, section, tag
@@ -89,22 +92,28 @@ def _model_pictures(view: ModelView | None) -> list[Picture]:
 
 
 def _result_pictures(results: Results) -> list[Picture]:
-    found = []
-    for run in results.studies:
-        axis = best_axis(run)
-        points = run.results(axis)
-        if any(result.x is not None and result.method != "Dense" for result in points):
-            metrics = {task: TASKS[task].metric for task in run.study.tasks}
-            figure = plot.figure(points, axis, run.titles, metrics, run.study.name)
-            words = "Mean over seeds, with the Pareto front of each method; the star is the dense model."
-            found.append(
-                Picture(f"{PARETO}{run.study.name}", f"Metric against speed-up: {run.study.name}", words, figure)
-            )
+    found = [
+        _scatter(run)
+        for run in results.runs.values()
+        if any(not c.is_dense and c.key in run.records for c in run.cells)
+    ]
     for name, entry in results.importance():
-        found.append(
-            Picture(name, "Rank and importance", "Mutual information by rank.", figures.importance(entry["rows"]))
-        )
+        title = f"Rank and importance: {entry.get('task', name)}"
+        words = "Mutual information of predictions with and without the token of a rank."
+        found.append(Picture(name, title, words, figures.importance(entry["rows"])))
     return found
+
+
+def _scatter(run: Run) -> Picture:
+    """A study's cells: with Pareto fronts, or with lines by kind of schedule where schedules are compared."""
+    axis = best_axis(run)
+    key, title = f"{PARETO}{run.study.name}", f"Metric against speed-up: {run.study.name}"
+    if kind_of(run.study.name) == "fit":
+        drawn = figures.fitted_lines(cells_of(run, axis), AXES[axis][0])
+        return Picture(key, title, "Every cell, and a straight line through those of a kind of schedule.", drawn)
+    metrics = {task: TASKS[task].metric for task in run.study.tasks}
+    drawn = plot.figure(run.results(axis), axis, run.titles, metrics, run.study.name)
+    return Picture(key, title, "Mean over seeds, with the Pareto front of each method; the star is dense.", drawn)
 
 
 def report_html(results: Results, view: ModelView | None, pictures: Sequence[Picture], call: Call, made: str) -> str:

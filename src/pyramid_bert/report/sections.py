@@ -7,13 +7,14 @@ from typing import Any
 
 from ..study.axes import AXES
 from ..study.methods import DENSE, in_order
-from ..study.render import NOTHING, target_name
+from ..study.render import NOTHING
 from ..study.runs import Run
-from ..study.table import MEAN, Estimate, StudyTable
 from .ablations import IMPORTANCE, Ablation, all_ablations
-from .charts import chart, fits
+from .answers import answers, commands
+from .charts import chart
 from .collect import Results, best_axis
-from .headline import TARGETS, change, headline
+from .findings import RULE, Finding, findings
+from .headline import headline
 from .markup import Html, command, join, missing, section, table, tag
 
 Charts = dict[str, Any]  # id of a chart -> its data
@@ -89,41 +90,57 @@ def speeds(run: Run) -> Html:
 
 
 def ablations(results: Results, charts: Charts, pictures: dict[str, Html]) -> Html:
-    """All ablations: those whose results are there, and a line on each of the others."""
+    """All ablations: those whose results are there, beside what the paper found, and a line on each of the others."""
     parts: list[Html] = []
     todo: list[Html] = []
     for ablation in all_ablations(list(results.runs)):
         lacking = _lacking(ablation, results)
         if lacking:
-            words = [tag("b", ablation.title), tag("span", ablation.question, class_="note"), *lacking]
+            words = [tag("b", ablation.heading), tag("span", ablation.question, class_="note"), *lacking]
             todo.append(tag("li", *words, id=f"ablation-{ablation.key}"))
             continue
-        parts.append(tag("h3", ablation.title, id=f"ablation-{ablation.key}"))
+        parts.append(tag("h3", ablation.heading, id=f"ablation-{ablation.key}"))
         parts.append(tag("p", ablation.question, class_="note"))
         parts.append(_ablation(ablation, results, charts, pictures))
+    note = f"The paper's findings beside ours. {RULE}" if parts else ""
     if todo:
         parts += [tag("h3", "Not run yet"), tag("ul", *todo, class_="todo")]
-    return section("ablations", "Ablations", *parts)
+    return section("ablations", "Ablations", *parts, note=note)
 
 
 def _lacking(ablation: Ablation, results: Results) -> list[Html]:
     """A line on each result that is not there."""
     if ablation.kind == "importance":
-        words = f"There is no {results.folder}/{IMPORTANCE}*.json; docs/report.md has its format."
-        return [] if results.importance() else [missing(words, None)]
+        line = f"python benchmarks/importance.py MODEL sst2 DATA > {results.folder}/{IMPORTANCE}-sst2.json"
+        return [] if results.importance() else [missing(f"There is no {results.folder}/{IMPORTANCE}*.json.", line)]
     return [_not_run(name, results) for name in ablation.studies if name not in results.runs]
 
 
 def _ablation(ablation: Ablation, results: Results, charts: Charts, pictures: dict[str, Html]) -> Html:
-    if ablation.kind == "importance":
-        return _importance(results, pictures)
+    """What the paper and we found, the picture, the tables, and the commands behind them."""
     runs = [results.runs[name] for name in ablation.studies]
-    again = f"pyramid-bert report --results {results.folder} --out report.html"
-    if ablation.kind == "beside":
-        return _beside(runs, again)
-    if ablation.kind == "fit":
-        return join([pareto(runs[0], charts, fit=True), _fits(runs[0], again)])
-    return join([progress(runs[0]), headline(runs[0]), pareto(runs[0], charts)])
+    parts = [_findings(findings(ablation, results)), *map(progress, runs)]
+    if ablation.kind == "importance":
+        parts += [pictures[name] for name, _ in results.importance() if name in pictures]
+    elif ablation.kind != "beside":
+        parts.append(pareto(runs[0], charts, fit=ablation.kind == "fit"))
+    for grid in answers(ablation, results):
+        parts += [table(grid.head, grid.rows, left=grid.left), tag("p", grid.note, class_="note")]
+    parts += [command(line) for line in commands(ablation, results)]
+    return join(parts)
+
+
+def _findings(found: Sequence[Finding]) -> Html:
+    """A box a finding: the verdict, the paper's words and ours."""
+    boxes = []
+    for one in found:
+        agrees = "agrees" if set(one.signs) == {1} and one.paper else "differs" if -1 in one.signs else None
+        words = [("Paper", one.paper)] if one.paper else []
+        lines = [tag("p", tag("b", f"{whose}: "), said) for whose, said in (*words, ("Here", one.here))]
+        boxes.append(
+            tag("div", tag("span", one.verdict, class_="verdict"), *lines, class_="finding", data_verdict=agrees)
+        )
+    return join(boxes)
 
 
 def _not_run(name: str, results: Results) -> Html:
@@ -132,44 +149,3 @@ def _not_run(name: str, results: Results) -> Html:
     return missing(
         f"Nothing of {name} is done.", f"pyramid-bert study run experiments/{name}.toml --model DIR --data DIR"
     )
-
-
-def _beside(runs: Sequence[Run], again: str) -> Html:
-    """Points lost of the same cells in two studies, mean over tasks."""
-    axis = "ideal-c"
-    tables = [run.lost(axis, TARGETS) for run in runs]
-    methods = [method for method in tables[0].methods if method in tables[1].methods]
-    head: list[object] = ["method"]
-    head += [f"{target_name(axis, at)}, {word}" for at in TARGETS for word in ("fine-tuned", "inference only")]
-    rows = [[method, *(_points(found, at, method) for at in TARGETS for found in tables)] for method in methods]
-    return join([table(head, rows), tag("p", AXES[axis][0] + ".", class_="note"), command(again)])
-
-
-def _points(found: StudyTable, at: float, method: str) -> str:
-    task = MEAN if len(found.tasks) > 1 else next(iter(found.tasks))
-    entry: Estimate | None = found.entries[at, method, task]
-    return NOTHING if entry is None else change(100 * entry.mean)
-
-
-def _fits(run: Run, again: str) -> Html:
-    axis = best_axis(run)
-    head = ["task", "series", "cells", "at 2x, %", "points for 1x more", "spread around the line"]
-    rows = [
-        [title, name, line.points, f"{line.at_two:.1f}", f"{line.slope:+.1f}".replace("-", "−"), f"{line.spread:.2f}"]
-        for title, name, line in fits(run, axis)
-    ]
-    return join([table(head, rows, left=2), command(again)])
-
-
-def _importance(results: Results, pictures: dict[str, Html]) -> Html:
-    parts: list[Html] = []
-    for name, entry in results.importance():
-        rows = [[row["layer"], row["method"], f"{row['spearman']:.2f}"] for row in entry["rows"]]
-        head = ["encoder", "method", "Spearman's ρ of rank and mutual information"]
-        parts += [
-            tag("h4", entry.get("task", name)),
-            pictures.get(name, Html("")),
-            table(head, rows, left=2),
-            command(entry["command"]),
-        ]
-    return join(parts)
