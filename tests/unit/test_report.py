@@ -102,7 +102,7 @@ def test_a_study_has_its_table_chart_and_commands(root, write_study):
     data = json.loads(embedded(page))
     assert [c["name"] for c in data["charts"].values()] == ["glue-lite"]
     assert 'data-chart="chart-0"' in page
-    assert "20 of 20 cells done, seeds 0, 1; 8 of 8 speeds measured." in page
+    assert "glue-lite: 20 of 20 cells done, seeds 0, 1; 8 of 8 speeds measured." in page
 
 
 def test_measured_speeds_are_used_only_where_nothing_lacks_one(root, write_study):
@@ -211,7 +211,7 @@ def test_ablations_that_are_done_come_first_and_others_are_listed(root, write_st
     assert "CS-1 inference only −6.0 −6.0 −6.0" in words_of(done)
     # by 4 and 12 points, twice
     assert "CS-1 on RTE: +8.0 points (standard error 2.3), better in 4 of 4 pairs" in done
-    assert "0.25@1-1 CS-1 84.2 ± 0.4 84.2 ± 0.4 −6.0 4.00x" in words_of(done)
+    assert "CS-1 0.25@1-1 84.2 ± 0.4 84.2 ± 0.4 −6.0 4.00x" in words_of(done)
     for line in ("glue-lite.toml", "glue-lite-inference.toml", "ablation-m.toml"):
         assert f"<code>pyramid-bert study run experiments/{line} --model DIR --data DIR</code>" in done
     # An ablation is no study of the headline.

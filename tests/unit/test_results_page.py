@@ -269,7 +269,7 @@ def test_an_ablation_has_its_section_among_the_ablations(scripts, root):
     done, _, todo = page.partition("\n## Ablations\n")[2].partition("\n### Not run yet\n")
     first, second, third = done.split('<a id="ablation-')[1:]
     assert first.startswith('m"></a>\n\n### (a) Centres at a time\n')
-    assert f"| {QUARTER} | Merge | 62.0 ± 2.8 | 83.0 ± 1.4 | −4.0 | 2.67x |" in first
+    assert f"| Merge | {QUARTER} | 62.0 ± 2.8 | 83.0 ± 1.4 | −4.0 | 2.67x |" in first
     assert "- Pretrained model: weights f00dcafef00d." in first
     assert "- **Undecided.** Paper: m = 1 has the smallest measured speed-up" in first
     assert "study run experiments/ablation-m.toml --model DIR --data DIR\npython benchmarks/make_results.py" in first

@@ -81,7 +81,7 @@ ABLATIONS = (
         "Exponential or random schedules",
         "Is the exponential decay a good shape? The range of speed-ups and metrics that a kind of schedule offers, and "
         "a line fitted to all its cells: its height is the quality at a speed-up, the spread around it how much the "
-        "shape matters.",
+        "shape matters. Our exponential ones are few and chosen to be far apart.",
         "fit",
         "e",
     ),

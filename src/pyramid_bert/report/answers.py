@@ -55,7 +55,7 @@ def commands(ablation: Ablation, results: Results) -> list[str]:
     lines = []
     for run in (results.runs[name] for name in ablation.studies):
         line = f"pyramid-bert study run {run.file} --model DIR --data DIR"
-        lines += [line, *([f"{line} --measure"] if run.measured else [])]
+        lines += [line, *([f"{line} --measure"] if run.measured and ablation.kind != "beside" else [])]
     return lines
 
 
@@ -67,16 +67,16 @@ def _configurations(run: Run) -> Grid:
     results = run.results("ideal-c")
     whole = {(point.method, point.configuration): point for point in points(run)}
     axes = ["ideal-c", *(["measured-c"] if run.measured else [])]
-    head = ["configuration", "method", *run.titles.values(), "against dense", *(_short(axis) for axis in axes)]
-    rows = [["", DENSE, *_by_task(results, run, DENSE, ""), NOTHING, *("1.00x" for _ in axes)]]
+    head = ["method", "configuration", *run.titles.values(), "against dense", *(_short(axis) for axis in axes)]
+    rows = [[DENSE, "", *_by_task(results, run, DENSE, ""), NOTHING, *("1.00x" for _ in axes)]]
     for configuration in _in_speed(results):
         for method in in_order(r.method for r in results if r.configuration == configuration):
             point = whole.get((method, configuration))
             speeds = [point.speed(axis) if point else None for axis in axes]
             rows.append(
                 [
-                    configuration,
                     method,
+                    configuration,
                     *_by_task(results, run, method, configuration),
                     NOTHING if point is None else change(100 * point.change.mean),
                     *(NOTHING if speed is None else f"{speed:.2f}x" for speed in speeds),

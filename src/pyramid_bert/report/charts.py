@@ -32,6 +32,7 @@ class Fit:
         points: How many there are.
         speeds: The lowest and the highest speed-up.
         values: The lowest and the highest metric.
+        deviations: The standard deviations of speed-ups and metrics.
     """
 
     slope: float
@@ -40,6 +41,7 @@ class Fit:
     points: int
     speeds: tuple[float, float]
     values: tuple[float, float]
+    deviations: tuple[float, float]
 
     def at(self, speed: float) -> float | None:
         """The line at a speed-up; None where no point is as slow or as fast."""
@@ -64,7 +66,8 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Fit | None:
         return None
     slope, height = (float(value) for value in np.polyfit(x, y, 1))
     speeds, values = ((float(row.min()), float(row.max())) for row in (x, y))
-    return Fit(slope, height, float(np.std(y - (slope * x + height))), len(points), speeds, values)
+    deviations = float(np.std(x)), float(np.std(y))
+    return Fit(slope, height, float(np.std(y - (slope * x + height))), len(points), speeds, values, deviations)
 
 
 def by_method(result: Result) -> str:

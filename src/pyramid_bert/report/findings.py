@@ -45,7 +45,7 @@ class Finding:
             'Differs from the paper'
         """
         if not self.paper:
-            return "The paper has nothing on it"
+            return "Beyond the paper"
         if not any(self.signs):
             return "Undecided"
         if {1, -1} <= set(self.signs):
@@ -220,6 +220,7 @@ def _placement(runs: Sequence[Run]) -> list[Finding]:
 
 
 def _schedules(runs: Sequence[Run]) -> list[Finding]:
+    """Ranges grow with the number of schedules, so standard deviations decide."""
     (run,) = runs
     lines = {(title, name): line for title, name, line in fits(run, best_axis(run))}
     words, signs = [], []
@@ -228,7 +229,7 @@ def _schedules(runs: Sequence[Run]) -> list[Finding]:
         if pair[0] is None or pair[1] is None:
             continue
         ours, theirs = pair
-        signs += [_wider(getattr(ours, what), getattr(theirs, what)) for what in ("speeds", "values")]
+        signs += [int(np.sign(mine - other)) for mine, other in zip(ours.deviations, theirs.deviations, strict=True)]
         line = f"{title}: {_ranges(ours)} ({ours.points} exponential), {_ranges(theirs)} ({theirs.points} random)"
         heights = ours.at(2.0), theirs.at(2.0)
         if heights[0] is not None and heights[1] is not None:
@@ -239,11 +240,9 @@ def _schedules(runs: Sequence[Run]) -> list[Finding]:
 
 
 def _ranges(line: Fit) -> str:
-    return f"{line.speeds[0]:.1f}x to {line.speeds[1]:.1f}x and {line.values[0]:.1f} to {line.values[1]:.1f} %"
-
-
-def _wider(first: tuple[float, float], second: tuple[float, float]) -> int:
-    return int(np.sign((first[1] - first[0]) - (second[1] - second[0])))
+    speeds, values = line.deviations
+    words = f"{line.speeds[0]:.1f}x to {line.speeds[1]:.1f}x (standard deviation {speeds:.2f}x) and "
+    return words + f"{line.values[0]:.1f} to {line.values[1]:.1f} % ({values:.1f})"
 
 
 def _ours(runs: Sequence[Run]) -> list[Finding]:

@@ -166,7 +166,8 @@ def _head(view: ModelView | None, made: str) -> Html:
 
 def _figure(picture: Picture) -> Html:
     drawing = Html(svg_of(picture.figure, prefix=picture.key))
-    inner = tag("div", drawing, class_="scroll picture", tabindex="0", role="img", aria_label=picture.title)
+    wide = f"--inches: {picture.figure.get_figwidth():.1f}"
+    inner = tag("div", drawing, class_="scroll picture", tabindex="0", role="img", aria_label=picture.title, style=wide)
     return tag("figure", tag("figcaption", tag("b", picture.title), " ", picture.caption), inner)
 
 

@@ -44,7 +44,8 @@ def studies(results: Results, charts: Charts) -> Html:
 
 def progress(run: Run) -> Html:
     """How much of a study there is."""
-    words = f"{len(run.records)} of {len(run.cells)} cells done, seeds {', '.join(map(str, run.study.seeds))}"
+    seeds = ", ".join(map(str, run.study.seeds))
+    words = f"{run.study.name}: {len(run.records)} of {len(run.cells)} cells done, seeds {seeds}"
     measured = sum(record is not None for record in run.measurements.values())
     if run.measurements:
         words += f"; {measured} of {len(run.measurements)} speeds measured"
@@ -59,6 +60,8 @@ def pareto(run: Run, charts: Charts, *, fit: bool = False) -> Html:
     key = f"chart-{len(charts)}"
     charts[key] = data
     line = f"pyramid-bert study plot {run.file} --axis {best_axis(run)} --out {run.study.name}.png"
+    if fit:  # which `study plot` does not draw
+        line = "pyramid-bert report --figures figures --out report.html"
     hint = "Point at a mark, tap it, or move with the arrow keys to see its configuration; a click holds it, with its "
     hint += "command."
     place = tag("div", tag("noscript", "The chart is drawn by a script."), class_="chart", id=key, data_chart=key)
