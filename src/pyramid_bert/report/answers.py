@@ -52,7 +52,7 @@ def commands(ablation: Ablation, results: Results) -> list[str]:
     """The commands that make an ablation's numbers again."""
     if ablation.kind == "importance":
         return list(dict.fromkeys(entry["command"] for _, entry in results.importance()))
-    lines = []
+    lines: list[str] = []
     for run in (results.runs[name] for name in ablation.studies):
         line = f"pyramid-bert study run {run.file} --model DIR --data DIR"
         lines += [line, *([f"{line} --measure"] if run.measured and ablation.kind != "beside" else [])]
@@ -150,7 +150,7 @@ def _signed(entry: Estimate | None) -> str:
 def _fits(run: Run) -> Grid:
     axis = best_axis(run)
     head = ("task", "series", "cells", "speed-ups", "metric, %", "line at 2x", "for 1x more", "spread around the line")
-    rows = []
+    rows: list[list[str]] = []
     for title, name, line in fits(run, axis):
         height = line.at(2.0)
         rows.append(
@@ -170,7 +170,7 @@ def _fits(run: Run) -> Grid:
 
 def _importance(results: Results) -> Grid:
     head = ("task", "encoder", "method", "texts", "information, first ranks", "last ranks", "Spearman's ρ")
-    rows = []
+    rows: list[list[str]] = []
     for name, entry in results.importance():
         for row in entry["rows"]:
             information = row["mutual_information"]

@@ -150,7 +150,8 @@ def _centres(runs: Sequence[Run]) -> list[Finding]:
     if not run.measured:
         return [*made, Finding(paper, "Not measured; ideal speed-ups do not depend on m.")]
     speeds = {(r.task, r.method, r.configuration): replace(r, seed=0) for r in run.results("measured-c") if r.x}
-    words, signs = [], []
+    words: list[str] = []
+    signs: list[int] = []
     for name in others:
         pairs = paired(*(_of(list(speeds.values()), method) for method in (name, "CS-1")))
         found = difference((math.log(a.x or 1), math.log(b.x or 1)) for a, b in pairs)
@@ -164,7 +165,8 @@ def _centres(runs: Sequence[Run]) -> list[Finding]:
 def _importance(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """A correlation is decided like a difference; its standard error is 1 / √(ranks − 1)."""
     rows = [row for entry in entries for row in entry["rows"]]
-    words, signs = [], []
+    words: list[str] = []
+    signs: list[int] = []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
         known = [row["spearman"] for row in mine if not undefined(row["spearman"])]
@@ -223,12 +225,12 @@ def _schedules(runs: Sequence[Run]) -> list[Finding]:
     """Ranges grow with the number of schedules, so standard deviations decide."""
     (run,) = runs
     lines = {(title, name): line for title, name, line in fits(run, best_axis(run))}
-    words, signs = [], []
+    words: list[str] = []
+    signs: list[int] = []
     for title in run.titles.values():
-        pair = [lines.get((title, f"CS-1, {kind}")) for kind in ("exponential", "random")]
-        if pair[0] is None or pair[1] is None:
+        ours, theirs = (lines.get((title, f"CS-1, {kind}")) for kind in ("exponential", "random"))
+        if ours is None or theirs is None:
             continue
-        ours, theirs = pair
         signs += [int(np.sign(mine - other)) for mine, other in zip(ours.deviations, theirs.deviations, strict=True)]
         line = f"{title}: {_ranges(ours)} ({ours.points} exponential), {_ranges(theirs)} ({theirs.points} random)"
         heights = ours.at(2.0), theirs.at(2.0)
