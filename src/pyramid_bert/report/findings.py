@@ -151,15 +151,15 @@ def _centres(runs: Sequence[Run]) -> list[Finding]:
         return [*made, Finding(paper, "Not measured; ideal speed-ups do not depend on m.")]
     speeds = {(r.task, r.method, r.configuration): replace(r, seed=0) for r in run.results("measured-c") if r.x}
     words: list[str] = []
-    signs: list[int] = []
+    faster: list[int] = []
     for name in others:
         pairs = paired(*(_of(list(speeds.values()), method) for method in (name, "CS-1")))
         found = difference((math.log(a.x or 1), math.log(b.x or 1)) for a, b in pairs)
         if found is not None:
             times = f"{math.exp(found.mean):.2f} times as fast as CS-1"
             words.append(f"{name} is {times}, faster in {found.better} of {found.pairs} pairs")
-            signs.append(found.sign)
-    return [*made, Finding(paper, "; ".join(words) + ".", tuple(signs))] if words else made
+            faster.append(found.sign)
+    return [*made, Finding(paper, "; ".join(words) + ".", tuple(faster))] if words else made
 
 
 def _importance(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -175,12 +175,12 @@ def _importance(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
             signs.append(int(math.copysign(1, row["spearman"])) if clear else 0)
         span = f"ρ from {min(known):.2f} to {max(known):.2f}" if known else "no ρ is defined"
         words.append(f"{method}: {span} over {len(mine)} encoders, positive in {sum(rho > 0 for rho in known)}")
-    clear = f"{signs.count(1)} clearly positive, {signs.count(-1)} clearly negative"
+    counted = f"{signs.count(1)} clearly positive, {signs.count(-1)} clearly negative"
     paper = (
         "The less important a token, the more information is left without it (ρ > 0), at encoders 1, 3, 6 and 9 of "
         "BERT-base on SST-2, for CS-1 and CS-k-1; a figure, no number."
     )
-    return [Finding(paper, f"{'; '.join(words)}. {clear} of {len(signs)}.", tuple(signs))]
+    return [Finding(paper, f"{'; '.join(words)}. {counted} of {len(signs)}.", tuple(signs))]
 
 
 def undefined(rho: float | None) -> bool:
