@@ -9,6 +9,8 @@ ones of MiniLM-L6 that experiments/glue-lite.toml leaves in runs/dense, seed 0),
 PYRAMID_DATA is a folder with glue. What needs a variable that is not set is left out.
 """
 
+from typing import Any
+
 from measuring import asked_to_measure, run_missing
 from theory_sections import adaptive, bound, certificate, parallelism, search
 from theory_sections.page import ROOT, path_of, read
@@ -29,13 +31,16 @@ def main() -> None:
     page = HEAD + "".join(section.section() for section in SECTIONS)
     found = {name: data for name in commands if (data := read(name)) is not None}
     if found:
-        machine = next(iter(found.values()))["machine"]
-        page += (
-            f"\n## Machine and commands\n\n{machine['cpu']} ({machine['capability']}), {machine['threads']} threads; "
-        )
-        page += f"torch {machine['torch']}, transformers {machine['transformers']}.\n\n```text\n"
+        machines = dict.fromkeys(_described(data["machine"]) for data in found.values())
+        page += "\n## Machine and commands\n\n" + "\n\n".join(machines) + "\n\n```text\n"
         page += "".join(f"{data['command']} > results/theory-{name}.json\n" for name, data in found.items()) + "```\n"
     (ROOT / "docs" / "theory.md").write_text(page, encoding="utf-8")
+
+
+def _described(machine: dict[str, Any]) -> str:
+    threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
+    versions = f"torch {machine['torch']}, transformers {machine['transformers']}"
+    return f"{machine['cpu']} ({machine['capability']}), {threads}; {versions}."
 
 
 if __name__ == "__main__":

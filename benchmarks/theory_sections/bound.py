@@ -42,7 +42,7 @@ def section() -> str:
     if not results:
         return ""
     columns = ["(first layer, last layer, keep), m", "change of the loss: mean", "largest"]
-    columns += [f"bound {text}: mean (times the change)" for text in _NAMES.values()]
+    columns += [f"bound, {text}: mean (times the change)" for text in _NAMES.values()]
     rows = [
         [
             _schedule(data),
