@@ -290,8 +290,10 @@ class PyramidClassifier:
             model, new_head = load_model(folder, attn_implementation=attn_implementation)
             tokenizer = load_tokenizer(folder)
         if new_head:
+            kind = ", ".join(model.config.architectures or [type(model).__name__])
             raise CheckpointError(
-                f"{folder} holds an encoder without a trained classifier; use from_pretrained and fit"
+                f"{folder} ({kind}) holds an encoder without a trained classifier that gives a text one label; train "
+                f"one with `pyramid-bert train --model {folder}`, or with from_pretrained and fit"
             )
         max_length = (_read_record(folder) or {}).get("max_length")
         loaded = cls(model, tokenizer, labels=_saved_labels(folder, model), max_length=max_length)

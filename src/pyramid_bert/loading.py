@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,16 @@ def load_model(
     missing = [key for key in report["missing_keys"] if not key.startswith("classifier.")]
     if any(".encoder.layer." in key for key in missing):
         raise CheckpointError(f"{path} lacks weights that the model needs, for example {missing[0]}; it is damaged")
-    return model.eval(), "classifier.weight" in report["missing_keys"]
+    return model.eval(), _head_is_new(model.config, report["missing_keys"])
+
+
+def _head_is_new(config: Any, missing: Iterable[str]) -> bool:
+    """Whether there is no trained head that gives a text one label, or a number.
+
+    A head without a pooler was trained to label tokens; one for several labels at a time knows no single best.
+    """
+    several = config.problem_type == "multi_label_classification"
+    return several or any(key == "classifier.weight" or ".pooler." in key for key in missing)
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -53,8 +63,9 @@ def _load(path: str | Path, loader: Any, **kwargs: Any) -> Any:
         raise
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        where = "folder" if Path(path).is_dir() else "neither a folder nor a model that the hub gives:"
-        raise CheckpointError(f"cannot load a model from {where} {path}: {reason}") from error
+        folder = Path(path).is_dir()
+        what = "cannot load a model from folder" if folder else "neither a folder nor a model that the hub gives:"
+        raise CheckpointError(f"{what} {path}: {reason}") from error
 
 
 def _check_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from transformers import BertForTokenClassification
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
 from pyramid_bert.adapters.bert import key_mask
@@ -111,6 +112,22 @@ def test_a_checkpoint_without_some_weights(tmp_path, tiny_model_dir):
 def test_a_hub_name_that_cannot_be_had():
     with pytest.raises(CheckpointError, match="neither a folder nor a model that the hub gives: no/such-model"):
         PyramidClassifier.from_pretrained("no/such-model", SCHEDULE)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "several"])
+def test_a_head_that_does_not_give_a_text_one_label_is_no_classifier(tmp_path, tiny_bert, tokenizer, kind):
+    model = tiny_bert(labels=3)
+    if kind == "tokens":
+        model = BertForTokenClassification(model.config)
+    else:
+        model.config.problem_type = "multi_label_classification"
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"BertFor\w+\) holds an encoder without a trained classifier that gives a"
+    ):
+        PyramidClassifier.load(tmp_path)
+    assert PyramidClassifier.from_pretrained(tmp_path, SCHEDULE).labels is None
 
 
 def test_predicting_before_training(tmp_path, tiny_bert, tokenizer):
