@@ -100,10 +100,10 @@ class Certificate:
         return np.asarray(np.interp(score, self.knots, self.chances))
 
     def threshold(self, share: float) -> float:
-        """The score that a share of the calibration texts reach; no text reaches it when `share` is 0."""
+        """The score that a share of the calibration texts reach; no text reaches that of 0, and every one that of 1."""
         check_share(share)
-        if share == 0:
-            return float("inf")
+        if share in (0, 1):
+            return float("-inf") if share else float("inf")
         return float(np.interp(1 - share, np.linspace(0, 1, len(self.quantiles)), self.quantiles))
 
     def check_fits(self, settings: dict[str, Any] | None) -> None:
@@ -185,7 +185,10 @@ def trial_of(
             "token that could cover others; use score='confidence'"
         )
     if len(texts) < MIN_ROWS:
-        raise DataError(f"a certificate needs at least {MIN_ROWS} texts to be calibrated on, got {len(texts)}")
+        raise DataError(
+            f"a certificate needs at least {MIN_ROWS} texts to be calibrated on, got {len(texts)}; "
+            "they need no labels, so texts as the model will meet them do"
+        )
     _isotonic()
     items = classifier.encode(texts)
     return Trial.of(
@@ -198,7 +201,10 @@ def check_can_flip(classifier: Any) -> None:
     if classifier.known_labels().classes is None:
         raise PyramidError("this model predicts numbers, which do not flip; a certificate needs a classifier")
     if classifier.settings is None:
-        raise PyramidError("a dense model cannot differ from itself; give a pyramid, see pyramidize")
+        raise PyramidError(
+            "a dense model cannot differ from itself; give a pyramid, like those that pyramidize, `pyramid-bert train` "
+            "and `pyramid-bert speedup` make"
+        )
 
 
 def _isotonic() -> Any:

@@ -82,6 +82,7 @@ def test_by_a_threshold_the_other_texts_do_not_matter(clf, texts):
     assert abs(found.rerun[:60].mean() - 0.3) <= 0.05  # on the texts of the calibration it is the share
     assert ((found.chance >= 0) & (found.chance <= 1)).all()
     assert not clf.answers(texts, fallback=0, streaming=True).rerun.any()
+    assert clf.answers(texts, fallback=1, streaming=True).rerun.all()
 
 
 # ---- the certificate ----
@@ -122,6 +123,15 @@ def test_both_finds_what_tells():
     assert at["both"] > max(at["radius"], at["confidence"]) > at["random"] == 0.05
     nothing = trial(doubt, radius, np.zeros(2000, dtype=bool))
     assert nothing.weights("both") == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("rows", [50, 68, 409])
+def test_every_score_runs_as_many_texts_again_as_chance_does(rows):
+    draw = np.random.default_rng(3)
+    everything = np.ones(rows, dtype=bool)  # each text that is run again removes a flip
+    for row in removed_by_share(trial(draw.random(rows), draw.random(rows), everything)):
+        assert row["removed"]["random"] == pytest.approx(row["share"], abs=0.5 / rows + 1e-9)
+        assert set(row["removed"].values()) == {row["removed"]["random"]}
 
 
 def test_the_cost_of_running_again():
