@@ -23,6 +23,7 @@ from torch import nn
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidize
 from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.bench import kept_lengths
 from pyramid_bert.data import Encoded
 from pyramid_bert.encoder import PyramidEncoder
 from pyramid_bert.errors import PyramidError
@@ -287,6 +288,15 @@ def test_what_cannot_be_measured_is_refused_before_any_work(tiny_bert, tiny_batc
         pyramidize(model, schedule, selector)
     with pytest.raises(PyramidError, match=message):
         measure_theorem(model, **given)
+
+
+def test_an_adaptive_schedule_is_measured_by_what_it_keeps(tiny_bert, tiny_batch):
+    texts = items(tiny_batch((24, 15, 9)), 3)
+    model = pyramidize(tiny_bert(), Schedule.adaptive(0.6, min_tokens=2), reduce="replace", cls_only=False)
+    report = measure_theorem(model, texts)
+    assert [row.lengths for row in report.rows] == kept_lengths(model, texts)
+    assert report.observed["max"] > 0
+    assert all(bound["least_margin"] >= -1e-9 for bound in report.bounds().values())
 
 
 def test_pairs_keep_their_token_types(tiny_model_dir):

@@ -86,8 +86,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _layers(report: TheoremReport) -> Table:
+    mean = sum(row.n for row in report.rows) / len(report.rows)
     table = Table(
-        title=f"pyramid* on {len(report.rows)} texts",
+        title=f"pyramid* on {len(report.rows)} texts of {mean:.0f} tokens on average",
         caption="N − l: tokens replaced, mean (max). radius: the largest distance from a token to the one that "
         "replaces it. moved: norm of all that the layer changes. Constants: the largest ratio seen, of the "
         "replacement's changes / of random ones; λ: of the layer; direct: from the layer to the last CLS vector.",
@@ -125,4 +126,6 @@ def _pair(row: dict[str, Any], what: str) -> str:
 
 def _number(value: float | None) -> str:
     """A constant or a ratio; a dash where there was nothing to measure."""
-    return f"{value:.3g}" if value else "–"
+    from ..theory.bound import shown
+
+    return shown(value) if value else "–"

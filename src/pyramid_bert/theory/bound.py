@@ -205,10 +205,20 @@ class TheoremReport:
             return f"The loss did not change on these {len(self.rows)} inputs; the bound is {printed['mean']:.3g}."
         return (
             f"On {len(self.rows)} inputs the loss changes by {seen:.3g} on average and Theorem 1 allows "
-            f"{printed['mean']:.3g}: it is loose by a factor of {printed['loose']:.3g}. With each layer's own radius "
-            f"{bounds['layer_radii']['loose']:.3g}, with what is really moved {bounds['moved']['loose']:.3g}, with one "
-            f"constant from each layer to CLS {direct['loose']:.3g}."
+            f"{printed['mean']:.3g}: it is loose by a factor of {shown(printed['loose'])}. With each layer's own "
+            f"radius {shown(bounds['layer_radii']['loose'])}, with what is really moved "
+            f"{shown(bounds['moved']['loose'])}, with one constant from each layer to CLS {shown(direct['loose'])}."
         )
+
+
+def shown(value: float) -> str:
+    """A factor with three digits, and never as a power of ten.
+
+    Example:
+        >>> shown(31.41), shown(1188.7)
+        ('31.4', '1,189')
+    """
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _largest(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
