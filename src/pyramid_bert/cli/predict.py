@@ -70,6 +70,8 @@ def run(args: argparse.Namespace) -> None:
         format_of(Path(args.out))
         check_writable_file(Path(args.out))
     classifier = PyramidClassifier.load(args.model)
+    if args.fallback is not None:
+        _check_certificate(classifier, args.model)
     if args.optimize:
         classifier.optimize(args.optimize)
     with Progress(console=messages(), transient=True) as bar:
@@ -101,6 +103,18 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
     if not count:
         raise DataError(f"{path} has no rows; give a file with a header line and at least one row")
     return count
+
+
+def _check_certificate(classifier: PyramidClassifier, model: str) -> None:
+    from ..certificate import check_can_flip
+    from ..errors import PyramidError
+
+    check_can_flip(classifier)
+    if classifier.certificate is None:
+        raise PyramidError(
+            f"--fallback goes by a certificate, and {model} has none; make one of 50 texts or more with: "
+            f"pyramid-bert certify {model} --data FILE"
+        )
 
 
 def _text(row: Mapping[str, Any], number: int, args: argparse.Namespace) -> Text:
