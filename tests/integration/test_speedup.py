@@ -8,11 +8,13 @@ import torch
 
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
 from pyramid_bert.cli import main
+from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.data import shuffled
 from pyramid_bert.errors import DataError, UnknownNameError
 from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
 from pyramid_bert.search import find as find_module
 from pyramid_bert.search.candidates import neighbours
+from pyramid_bert.search.halving import winner
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +128,22 @@ def test_a_regressor(learner_dir, sentiment):
     assert -1 <= found.agreement <= 1
 
 
+def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
+    numbers = {"spearman": 0.5, "pearson": 0.25, "rmse": 2.5}
+    report = replace(found, dense_metrics=numbers, metrics={**numbers, "rmse": 2.75, "spearman": 0.45})
+    columns = [list(column.cells) for column in comparison(report).columns]
+    rows = {row[0]: list(row[1:]) for row in zip(*columns, strict=True)}
+    assert rows["spearman"] == ["50.0", "45.0", "-5.0"]
+    assert rows["rmse"] == ["2.5000", "2.7500", "+0.2500"]
+
+
+def test_a_metric_that_is_no_number_never_wins(found):
+    nearest, other = (replace(found.trials[0], divergence=d, metric=m) for d, m in ((0.1, float("nan")), (0.2, -0.3)))
+    assert winner([nearest, other]) is other
+    assert winner([replace(nearest, metric=0.5), other]).metric == 0.5
+    assert winner([replace(other, metric=None), replace(nearest, metric=None)]).divergence == 0.1
+
+
 # ---- what is refused ----
 
 
@@ -224,6 +242,22 @@ def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, dense_dir
     assert report["ideal"] >= 1.4
     assert report["held_out_rows"] == 40
     assert PyramidClassifier.load(out).settings.to_dict() == report["settings"]
+
+
+def test_a_speed_that_was_not_reached_is_told(capsys, dense_dir, rows_file, tmp_path, monkeypatch):
+    class Blind(find_module.Counted):
+        def __init__(self, model, lengths, batch_size, after_each):
+            super().__init__(model.config, lengths)
+
+    call = ["speedup", str(dense_dir), "--data", str(rows_file), "--speedup", "1.4", "--minutes", "1e-9", "--overwrite"]
+    monkeypatch.setattr(find_module, "Predicted", Blind)
+    for measured, told in ((1.1, True), (1.35, False)):
+        monkeypatch.setattr(find_module, "interleaved_speedup", lambda *of, value=measured, **how: value)
+        assert main([*call, "--out", str(tmp_path / "fast")]) == 0
+        shown = capsys.readouterr()
+        assert ("asked for 1.4x, measured 1.10x" in " ".join(shown.err.split())) == told
+        assert "with 1 pyramid tried" in " ".join(shown.err.split())
+        assert "(1.4x wanted)" in shown.out
 
 
 def test_labels_are_read_if_they_are_there(capsys, dense_dir, rows_file, tmp_path):

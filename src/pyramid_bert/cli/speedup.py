@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..data import Table
     from ..search import Search
 
+_FAR_BELOW = 0.9  # of the wanted speed-up: worth a word
 EPILOG = """examples:
   pyramid-bert speedup my-dense-model --data dev.csv --speedup 2 --out twice-as-fast
   pyramid-bert speedup my-dense-model --data unlabelled.jsonl --speedup 1.5 --out faster --minutes 5
@@ -103,14 +104,23 @@ def _show(search: Search, args: argparse.Namespace) -> None:
         return
     Console().print(comparison(search))
     if not search.in_time:
-        messages().print(f"{args.minutes:g} minutes were too short for all candidates; with more a better may be found")
+        tried = f"{len(search.trials)} pyramid{'s' if len(search.trials) > 1 else ''} tried"
+        messages().print(
+            f"{args.minutes:g} minutes were too short for all candidates, with {tried}; more may find a better one"
+            + ("" if args.ideal else ", and --ideal saves the time of timing this machine")
+        )
+    if search.target == "time" and search.measured < _FAR_BELOW * search.wanted:
+        messages().print(
+            f"asked for {search.wanted:g}x, measured {search.measured:.2f}x on the held-out rows: short texts and "
+            "small batches give less than is predicted; ask for less, or give a larger --batch-size"
+        )
 
 
 def comparison(search: Search) -> RichTable:
     """Dense beside pyramid, on the rows that the search never saw."""
     table = RichTable(
         title=f"on {search.held_out_rows} rows that the search did not see",
-        caption=f"{_described(search)}; the best of {len(search.trials)} on {search.search_rows} other rows, in "
+        caption=f"{_described(search)}; the best of {len(search.trials)} on {search.trials[0].rows} other rows, in "
         f"{search.seconds / 60:.1f} minutes. Ideal: multiply-accumulates at true lengths. Measured: over dense, "
         "length-sorted batches, in turn, on this machine.",
     )
@@ -119,10 +129,14 @@ def comparison(search: Search) -> RichTable:
         table.add_column(name, justify="right")
     for name, dense in (search.dense_metrics or {}).items():
         pyramid = (search.metrics or {})[name]
-        table.add_row(name, f"{100 * dense:.1f}", f"{100 * pyramid:.1f}", f"{100 * (pyramid - dense):+.1f}")
+        unit, digits = (
+            (1, 4) if name == "rmse" else (100, 1)
+        )  # an error is in the labels' own unit, all others are shares
+        change = f"{unit * (pyramid - dense):+.{digits}f}"
+        table.add_row(name, f"{unit * dense:.{digits}f}", f"{unit * pyramid:.{digits}f}", change)
     table.add_row("agreement with dense", "100.0", f"{100 * search.agreement:.1f}", "")
     for name, value in (("ideal", search.ideal), ("measured", search.measured)):
-        wanted = " (wanted)" if (name == "ideal") == (search.target == "ideal") else ""
+        wanted = f" ({search.wanted:g}x wanted)" if (name == "ideal") == (search.target == "ideal") else ""
         table.add_row(f"speed-up, {name}{wanted}", "1.00x", f"{value:.2f}x", "")
     return table
 

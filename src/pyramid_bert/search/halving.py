@@ -10,6 +10,7 @@ model. So a short search looks at fewer candidates, but still judges the last on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -181,7 +182,14 @@ def winner(trials: Sequence[Trial]) -> Trial:
     """The best by the metric among those about as near to the dense model as the nearest; that one in a tie."""
     nearest, *others = ranked(trials)
     last = [nearest, *(trial for trial in others if trial.divergence <= AS_NEAR * nearest.divergence)]
-    return min(last, key=lambda trial: (-(trial.metric or 0.0), trial.divergence))
+    return min(last, key=lambda trial: (-_worth(trial.metric), trial.divergence))
+
+
+def _worth(metric: float | None) -> float:
+    """The metric as a number that can be compared; the correlation of outputs that are all equal is none."""
+    if metric is None:
+        return 0.0
+    return -math.inf if math.isnan(metric) else metric
 
 
 def _survivors(pool: int) -> int:
