@@ -137,8 +137,8 @@ def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
     assert rows["rmse"] == ["2.5000", "2.7500", "+0.2500"]
 
 
-def test_a_metric_that_is_no_number_never_wins(found):
-    nearest, other = (replace(found.trials[0], divergence=d, metric=m) for d, m in ((0.1, float("nan")), (0.2, -0.3)))
+def test_a_metric_that_is_no_number_is_the_worst(found):
+    nearest, other = (replace(found.trials[0], divergence=d, metric=m) for d, m in ((0.1, float("nan")), (0.12, -0.3)))
     assert winner([nearest, other]) is other
     assert winner([replace(nearest, metric=0.5), other]).metric == 0.5
     assert winner([replace(other, metric=None), replace(nearest, metric=None)]).divergence == 0.1
