@@ -27,7 +27,7 @@ class Budget:
             short = short._whole
         return False
 
-    def part(self, parts: int) -> Budget:
+    def part(self, parts: float) -> Budget:
         """The first of so many equal parts of what is left.
 
         Example:

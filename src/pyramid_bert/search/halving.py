@@ -3,8 +3,9 @@
 What is judged is how far a candidate's outputs are from the dense model's. That is smoother than any metric, so that a
 few dozen rows can tell good from bad; a metric, if there are labels, has its say among the last.
 
-Half as many candidates on twice as many rows take as long, so each round has an equal part of the time. What a round
-has no time for falls out: in the first, whatever comes last in a mixed order; later, what was farthest from the dense
+Half as many candidates on twice as many rows, half of which they know, take half as long as the first round and as long
+as any later one. So the first round has two parts of the time and every other one. What a round has no time for falls
+out: in the first, whatever comes last in a mixed order; later, what was farthest from the dense
 model. So a short search looks at fewer candidates, but still judges the last ones on all rows.
 """
 
@@ -25,7 +26,7 @@ from ..hub import pyramidize
 from ..inference import outputs_of
 from .budget import Budget
 
-FIRST_ROWS = 32
+FIRST_ROWS = 16
 FINALISTS = 8
 AS_NEAR = 1.25  # times the least divergence: whom the metric may prefer to the nearest. It is the noisier of the two
 
@@ -123,7 +124,7 @@ def rungs(rows: int) -> list[int]:
 
     Example:
         >>> rungs(200)
-        [32, 64, 128, 200]
+        [16, 32, 64, 128, 200]
     """
     steps = [FIRST_ROWS]
     while steps[-1] * 2 < rows:
@@ -154,7 +155,7 @@ def halve(
     """
     pool, best, rounds = list(candidates), list[Trial](), rungs(rows)
     for number, count in enumerate(rounds):
-        part = budget.part(len(rounds) - number + 1)
+        part = budget.part(len(rounds) - number + 1 if number else (len(rounds) + 2) / 2)
         best = ranked(try_all(judge, pool, count, part, step)) or best
         pool = [trial.settings for trial in best[: _survivors(len(best))]]
     return best
