@@ -80,7 +80,7 @@ def _aims(runs: list[dict[str, Any]]) -> str:
     for run in runs:
         for search in run["searches"] if run["task"] in AIMED_AT else ():
             lost, wanted = search["dev"]["loss_in_points"], search["wanted"]
-            entry = f"{_title(run)} at {wanted:g}x ({lost:.1f} lost, {AIMS[wanted]:g} allowed)"
+            entry = f"{_title(run)} at {wanted:g}x ({lost:.2f} lost, {AIMS[wanted]:g} allowed)"
             (met if lost <= AIMS[wanted] else missed).append(entry)
     return " ".join(
         f"{word}: {', '.join(entries)}." for word, entries in (("Aims met", met), ("Missed", missed)) if entries
