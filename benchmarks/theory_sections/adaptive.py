@@ -55,7 +55,8 @@ def _comparison(result: dict[str, Any]) -> str:
     wins = sum(gap > 0 for gap in gaps)
     return (
         f"Adaptive against the better of the fixed schedules with the same first layer: better in {wins} of "
-        f"{len(gaps)} cases, {round(sum(gaps) / len(gaps), 1) + 0:+.1f} points on average ({min(gaps):+.1f} to {max(gaps):+.1f}). "
+        f"{len(gaps)} cases, {round(sum(gaps) / len(gaps), 1) + 0:+.1f} points on average ({min(gaps):+.1f} to "
+        f"{max(gaps):+.1f}). "
         f"Mean speed-ups: {_speeds(result, adaptive=True)} for adaptive lengths, {_speeds(result, adaptive=False)} for "
         "fixed ones."
     )

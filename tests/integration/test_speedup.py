@@ -244,6 +244,25 @@ def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, dense_dir
     assert PyramidClassifier.load(out).settings.to_dict() == report["settings"]
 
 
+def test_timing_the_machine_takes_nothing_of_the_minutes(dense, sentiment, monkeypatch):
+    events = []
+
+    class Slow(find_module.Counted):
+        def __init__(self, model, lengths, batch_size, after_each):
+            super().__init__(model.config, lengths)
+            events.append("timed")
+
+    class Noted(find_module.Budget):
+        def __init__(self, seconds):
+            super().__init__(seconds)
+            events.append(("begun", seconds))
+
+    monkeypatch.setattr(find_module, "Predicted", Slow)
+    monkeypatch.setattr(find_module, "Budget", Noted)
+    find_pyramid(dense, 1.4, *sentiment(120, seed=2), minutes=0.01)
+    assert events == ["timed", ("begun", 0.6)]
+
+
 def test_a_speed_that_was_not_reached_is_told(capsys, dense_dir, rows_file, tmp_path, monkeypatch):
     class Blind(find_module.Counted):
         def __init__(self, model, lengths, batch_size, after_each):

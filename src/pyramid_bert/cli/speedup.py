@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ideal", action="store_true", help="count multiply-accumulates at true lengths, not time on this machine"
     )
     parser.add_argument("--metric", metavar="NAME", help="by what the last few are compared (default: accuracy)")
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="search no longer (default: 10)")
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="search for so long (default: 10)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
@@ -107,7 +107,6 @@ def _show(search: Search, args: argparse.Namespace) -> None:
         tried = f"{len(search.trials)} pyramid{'s' if len(search.trials) > 1 else ''} tried"
         messages().print(
             f"{args.minutes:g} minutes were too short for all candidates, with {tried}; more may find a better one"
-            + ("" if args.ideal else ", and --ideal saves the time of timing this machine")
         )
     if search.target == "time" and search.measured < _FAR_BELOW * search.wanted:
         messages().print(

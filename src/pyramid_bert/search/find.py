@@ -103,7 +103,7 @@ def find_pyramid(
         labels: One a text. Without them the pyramid that stays nearest to the dense outputs is taken.
         target: What is to be so many times less: "time" on this machine, or the "ideal" count of multiply-accumulates.
         metric: By what the last candidates are compared; accuracy or spearman if None.
-        minutes: Stop searching after so many minutes.
+        minutes: Search for so many minutes. To time the machine before, and to compare after, comes on top.
         batch_size: Texts a batch.
         methods: What to try.
         progress: Show a bar on stderr.
@@ -174,7 +174,7 @@ class _Finder:
         minutes: float,
         stages: Stages,
     ) -> None:
-        self._start, self._budget = time.monotonic(), Budget(60 * minutes)
+        self._start, self._minutes = time.monotonic(), minutes
         self._dense, self._pyramid = classifier, copy.deepcopy(classifier.model)
         self._rows, self._metric, self._methods = rows, metric, methods
         self._batch_size = min(batch_size, len(rows.items))
@@ -189,8 +189,8 @@ class _Finder:
             most = fastest(self._methods, speedup_of)
             raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
         outputs = self._outputs(self._dense.model, 0, "asking the dense model")
-        judge = self._judge(outputs)
-        best = self._climb(judge, self._halve(judge, candidates), speedup_of, speedup)
+        judge, budget = self._judge(outputs), Budget(60 * self._minutes)
+        best = self._climb(judge, self._halve(judge, candidates, budget), speedup_of, speedup, budget)
         settings = best.settings
         if target == "time":
             settings = self._settle(settings, speedup_of, speedup)
@@ -210,7 +210,7 @@ class _Finder:
             search_rows=self._rows.search,
             held_out_rows=len(self._rows.items) - self._rows.search,
             trials=(best, *(trial for trial in others if trial is not best)),
-            in_time=not self._budget.was_short,
+            in_time=not budget.was_short,
             seconds=time.monotonic() - self._start,
         )
 
@@ -241,12 +241,12 @@ class _Finder:
             self._pyramid, self._rows.items, dense, self._rows.pad_id, batch_size=self._batch_size, measure=measure
         )
 
-    def _halve(self, judge: Judge, candidates: Sequence[PyramidConfig]) -> Trial:
+    def _halve(self, judge: Judge, candidates: Sequence[PyramidConfig], budget: Budget) -> Trial:
         rows = self._rows.search
         step = self._stages.begin(f"{len(candidates)} candidates", runs_of(len(candidates), rows))
-        return winner(halve(judge, candidates, rows, self._budget, step))
+        return winner(halve(judge, candidates, rows, budget, step))
 
-    def _climb(self, judge: Judge, best: Trial, speedup_of: SpeedupOf, speedup: float) -> Trial:
+    def _climb(self, judge: Judge, best: Trial, speedup_of: SpeedupOf, speedup: float, budget: Budget) -> Trial:
         """The best among the neighbours of the best, for as long as there is a better one."""
         for _ in range(_CLIMBS):
             pool = [
@@ -255,7 +255,7 @@ class _Finder:
                 if settings not in judge.trials or judge.trials[settings].rows < best.rows
             ]
             step = self._stages.begin("neighbours of the best", len(pool))
-            better = winner([best, *try_all(judge, pool, best.rows, self._budget, step)])
+            better = winner([best, *try_all(judge, pool, best.rows, budget, step)])
             if better is best:
                 return better
             best = better
