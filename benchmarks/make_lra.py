@@ -12,7 +12,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from lra_steps import COMMANDS, steps
@@ -143,10 +142,7 @@ def _by_task(done: Records) -> dict[str, list[tuple[Cell, Mapping[str, Any]]]]:
 
 
 def _estimate(records: Sequence[Mapping[str, Any]]) -> Estimate:
-    values = [record["value"] for record in records]
-    centre = mean(values)
-    spread = (sum((x - centre) ** 2 for x in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else None
-    return Estimate(centre, spread, len(values))
+    return Estimate.of([record["value"] for record in records])
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 
@@ -16,7 +17,7 @@ def share_selecting(encoder: Any, run: Callable[[], object]) -> float:
             start = time.perf_counter()
             run()
             shares.append(spent[0] / (time.perf_counter() - start))
-    return sorted(shares)[1]
+    return median(shares)
 
 
 @contextmanager

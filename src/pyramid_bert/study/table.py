@@ -41,6 +41,17 @@ class Estimate:
     std: float | None
     seeds: int
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """The estimate from one value a seed; a single one has no deviation.
+
+        Example:
+            >>> Estimate.of([0.5])
+            Estimate(mean=0.5, std=None, seeds=1)
+        """
+        std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return cls(float(np.mean(values)), std, len(values))
+
 
 @dataclass(frozen=True)
 class StudyTable:
@@ -215,14 +226,11 @@ def _by_seed(results: Sequence[Result], method: str, target: float) -> dict[int,
     return {seed: value for seed, value in values.items() if value is not None}
 
 
+def _estimate(values: Sequence[float]) -> Estimate | None:
+    return Estimate.of(values) if values else None
+
+
 def mean_over_tasks(by_task: Sequence[Mapping[int, float]]) -> Estimate | None:
     """The mean over tasks, seed by seed; None unless every task is observed with the same seeds."""
     seeds = set.intersection(*(set(seeds) for seeds in by_task)) if by_task else set()
     return _estimate([float(np.mean([task[seed] for task in by_task])) for seed in sorted(seeds)])
-
-
-def _estimate(values: Sequence[float]) -> Estimate | None:
-    if not values:
-        return None
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Estimate(float(np.mean(values)), std, len(values))
