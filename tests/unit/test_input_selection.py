@@ -160,6 +160,42 @@ def test_a_performer_ranks_by_no_attention(make):
 # ---- BigBird's own ----
 
 
+@pytest.mark.parametrize("attention", ["block_sparse", "original_full"])
+@pytest.mark.parametrize("n", [40, 39])  # 39 are filled up to whole blocks
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_cls_alone_in_bigbirds_last_layer_changes_nothing(make, attention, n, checkpointing):
+    mask = torch.ones(3, n, dtype=torch.long)
+    mask[1, 30:] = 0
+    found = []
+    for cls_only in (True, False):
+        model = make["bigbird"](attention_type=attention, attention_probs_dropout_prob=0.0).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        pyramidize(model, Schedule.input_only(0.7), reduce="drop", cls_only=cls_only)
+        outputs = model(ids(n=n), attention_mask=mask, labels=torch.tensor([0, 1, 2]))
+        outputs.loss.backward()
+        top = model.bert.encoder.layer[-1]
+        found.append([outputs.logits, top.attention.self.key.weight.grad, model.get_input_embeddings().weight.grad])
+    for alone, all_tokens in zip(*found, strict=True):
+        assert all_tokens.abs().sum() > 0
+        assert torch.allclose(alone, all_tokens, atol=1e-5)
+
+
+def test_dropout_of_attention_where_bigbird_has_it(make):
+    """Full attention drops weights in training; block-sparse attention does not."""
+    for attention, differs in (("original_full", True), ("block_sparse", False)):
+        model = make["bigbird"](attention_type=attention, attention_probs_dropout_prob=0.5, num_hidden_layers=1).train()
+        pyramidize(model, Schedule.input_only(0.7), "first")
+        with torch.no_grad():
+            assert torch.equal(model(ids()).logits, model(ids()).logits) != differs
+
+
+def test_all_hidden_states_of_a_bigbird_are_whole(make):
+    model = pyramidize(make["bigbird"](), Schedule.input_only(0.5), "first")
+    states = model(ids(), output_hidden_states=True).hidden_states
+    assert states[-1].shape[1] == states[1].shape[1] > 1
+
+
 def test_lengths_snap_to_blocks(make):
     model = pyramidize(make["bigbird"](block_size=4, num_random_blocks=1), Schedule.input_only(0.85))
     assert pyramid_settings(model).schedule.multiple_of == 4

@@ -9,12 +9,15 @@ are 0 or 1. Three things of transformers' BigBird are not left as they are:
   Arena, so that a model is evaluated as it was trained;
 - it seeds numpy's global generator in every pass; here the generator is put back.
 
-What remains is that transformers spells out N x N attention probabilities, so its memory is quadratic in N.
+In the last layer a classifier reads CLS alone. CLS stands in the first block, whose queries see every key, so its own
+attention is a plain one of a single query, whatever the blocks: no more of that layer is computed. In the layers below
+transformers spells out N x N attention probabilities, so their memory is quadratic in N.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +34,7 @@ from ..config import PyramidConfig
 from ..encoder import PyramidEncoder
 from ..errors import PyramidError, UnsupportedModelError
 from ..schedule import InputSchedule
-from .bert import key_mask
+from .bert import checkpointed, fire_hooks, key_mask
 
 # Layers are told to take the blocks of training, and numpy's generator belongs to all: one pass at a time.
 _ONE_PASS = threading.RLock()
@@ -59,9 +62,16 @@ class BigBirdPyramidEncoder(PyramidEncoder):
         rows, n, _ = hidden.shape
         real = torch.ones(rows, n, device=hidden.device) if tokens.mask is None else tokens.mask.float()
         hidden, real = F.pad(hidden, (0, 0, 0, width - n)), F.pad(real, (0, width - n))
-        with _blocks_of_training(self.layer if sparse else ()):
-            for layer in self.layer:
-                hidden = layer(hidden, **_masks(real, block if sparse else None))
+        wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
+        whole = len(self.layer) - int(self.cls_only and not wants_all)
+        masks = _masks(real, block if sparse else None)
+        with _blocks_of_training(self.layer[:whole] if sparse else ()):
+            for layer in self.layer[:whole]:
+                hidden = layer(hidden, **masks)
+        for layer in self.layer[whole:]:
+            after = checkpointed(layer, _cls_alone, layer, hidden, _key_bias(real))
+            # BigBirdModel cuts what it has added to fill up a block off the end, and CLS has to stay.
+            hidden = F.pad(fire_hooks(layer, hidden, after), (0, 0, 0, self.config.block_size - 1))
         return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
 
     def set_attention_type(self, value: str) -> None:
@@ -137,10 +147,29 @@ def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
 def _masks(real: Tensor, block: int | None) -> dict[str, Tensor | None]:
     """The masks of a `BigBirdLayer` for tokens of which `real` (B, N) is 1, in blocks or for full attention."""
     if block is None:
-        bias = torch.zeros_like(real).masked_fill(real == 0, torch.finfo(real.dtype).min)
-        return {"attention_mask": bias[:, None, None]}
+        return {"attention_mask": _key_bias(real)}
     blocked, band, from_mask, to_mask = BigBirdModel.create_masks_for_block_sparse_attn(real, block)
     return {"blocked_encoder_mask": blocked, "band_mask": band, "from_mask": from_mask, "to_mask": to_mask}
+
+
+def _key_bias(real: Tensor) -> Tensor:
+    """(B, 1, 1, N): 0 for real tokens, the lowest number for the others."""
+    return torch.zeros_like(real).masked_fill(real == 0, torch.finfo(real.dtype).min)[:, None, None]
+
+
+def _cls_alone(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
+    """What `layer` makes of the first of its tokens (B, N, D): (B, 1, D)."""
+    attention, cls = layer.attention.self, hidden[:, :1]
+    query, key, value = (
+        project(x).unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)  # (B, H, 1 or N, D/H)
+        for project, x in ((attention.query, cls), (attention.key, hidden), (attention.value, hidden))
+    )
+    scores = query @ key.transpose(-1, -2) / math.sqrt(attention.attention_head_size) + bias  # (B, H, 1, N)
+    weights = scores.softmax(dim=-1)
+    if layer.attention_type == "original_full":  # block-sparse attention has no dropout
+        weights = attention.dropout(weights)
+    context = (weights @ value).transpose(1, 2).flatten(2)
+    return cast(Tensor, layer.feed_forward_chunk(layer.attention.output(context, cls)))
 
 
 @contextmanager
