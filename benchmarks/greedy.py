@@ -33,7 +33,7 @@ def _measure(b: int, n: int, k: int) -> dict:
     with torch.inference_mode():
         runs = {
             "torch": lambda: _one_at_a_time(distances, start(), [k] * b),
-            "compiled": lambda: compiled.one_at_a_time(geometry, start(), [k] * b),
+            "compiled": lambda: compiled.greedy(geometry, start(), [k] * b, [1] * b),
             "gram": lambda: Geometry.of(hidden),
         }
         same = torch.equal(runs["torch"]()[0], runs["compiled"]()[0])

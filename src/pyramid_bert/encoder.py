@@ -334,7 +334,7 @@ class PyramidEncoder(nn.Module):
 
     def _geometry(self, tokens: Tokens) -> Geometry:
         """How the tokens lie to one another; from tables, if they allow it and only the compiled loops will ask."""
-        if tokens.summands is None or self.metric != "euclidean" or self.centers_per_step != 1:
+        if tokens.summands is None or self.metric != "euclidean":
             return Geometry.of(tokens.hidden.detach(), self.metric)
         sums = Sums.of(tokens.summands)
         if not sums.is_exact:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.select import Geometry, compiled, get_selector, k_center_greedy, nearest_kept
-from pyramid_bert.select.coreset import _one_at_a_time, centers_in_a_step
+from pyramid_bert.select.coreset import _in_batches, _one_at_a_time, centers_in_a_step
 
 STEPS = [1, 2, 0.1, 0.4, "all"]
 METRICS = ["euclidean", "cosine"]
@@ -328,7 +328,8 @@ def test_a_k_that_cannot_be(k, message):
 @pytest.mark.parametrize("n", [40, 300])  # in one strip, and in three
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("seed", range(3))
-def test_compiled_and_torch_loops_agree_to_the_last_tie(seed, dtype, n):
+@pytest.mark.parametrize("m", [1, 2, 0.1, "all"])
+def test_compiled_and_torch_loops_agree_to_the_last_tie(m, seed, dtype, n):
     """On vectors with few distinct values there are ties everywhere."""
     if not compiled.available():
         pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
@@ -340,25 +341,30 @@ def test_compiled_and_torch_loops_agree_to_the_last_tie(seed, dtype, n):
     uncovered = geometry.to_cls
     uncovered[:, n - 5 :] = -1.0
     uncovered[:, 0] = -torch.inf
-    slow_index, slow_radius = _one_at_a_time(geometry.distances, uncovered.clone(), counts)
-    fast_index, fast_radius = compiled.one_at_a_time(geometry, uncovered.clone(), counts)
+    steps = [centers_in_a_step(m, count) for count in counts]
+    if m == 1:
+        slow_index, slow_radius = _one_at_a_time(geometry.distances, uncovered.clone(), counts)
+    else:
+        slow_index, slow_radius = _in_batches(geometry.distances, uncovered.clone(), counts, steps)
+    fast_index, fast_radius = compiled.greedy(geometry, uncovered.clone(), counts, steps)
     assert torch.equal(fast_radius, slow_radius)
     for row, count in enumerate(counts):
         assert fast_index[row, :count].tolist() == slow_index[row, :count].tolist()
 
 
-def test_compiled_loops_choose_the_same_in_threads(monkeypatch):
+@pytest.mark.parametrize("m", [1, 3])
+def test_compiled_loops_choose_the_same_in_threads(m, monkeypatch):
     if not compiled.available():
         pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     hidden = torch.randn(40, 64, 4, generator=torch.Generator().manual_seed(0))
     geometry = Geometry.of(hidden)
-    start, counts = geometry.to_cls, [1 + row for row in range(40)]
+    start, counts, steps = geometry.to_cls, [1 + row for row in range(40)], [m] * 40
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     found, threads = [], []
     monkeypatch.setattr(compiled, "_threads", lambda number, of=compiled._threads: threads.append(number) or of(number))
     for worth in (0, 1 << 40):
         monkeypatch.setattr(compiled, "_WORTH_THREADS", worth)
-        index, radius = compiled.one_at_a_time(geometry, start.clone(), counts)
+        index, radius = compiled.greedy(geometry, start.clone(), counts, steps)
         found.append((index, radius, *compiled.nearest_kept(geometry, index, None, skip_cls=True)))
     assert threads == [3, 3]
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -82,16 +82,17 @@ def test_an_equal_of_cls_is_at_distance_zero():
     assert (to_cls[[1, 3]] > 0).all()
 
 
-def test_compiled_loops_read_the_tables_as_torch_does(monkeypatch):
+@pytest.mark.parametrize("m", [1, 0.2])
+def test_compiled_loops_read_the_tables_as_torch_does(m, monkeypatch):
     model = pyramidize(make("performer"), Schedule.input_only(0.5)).double()
     hidden = embedded(model, input_ids=ids())
     sums = tables_of(hidden)
     counts = [7, 30, 59, 1, 12]
-    found = k_center_greedy(hidden, None, counts, geometry=sums)
+    found = k_center_greedy(hidden, None, counts, centers_per_step=m, geometry=sums)
     kept = found.indices[1:2, :30].sort(1).values.expand(5, -1).contiguous()
     nearest = nearest_kept(sums, kept, None)
     monkeypatch.setattr(compiled, "can_run", lambda geometry: False)
-    expected = k_center_greedy(hidden, None, counts, geometry=sums)
+    expected = k_center_greedy(hidden, None, counts, centers_per_step=m, geometry=sums)
     torch.testing.assert_close(found.radius, expected.radius)
     for row, count in enumerate(counts):
         assert found.indices[row, :count].tolist() == expected.indices[row, :count].tolist()
@@ -102,8 +103,11 @@ def test_compiled_loops_read_the_tables_as_torch_does(monkeypatch):
 
 WAYS = [
     {"reduce": "drop"},
+    {"reduce": "drop", "centers_per_step": 0.3},
     {"reduce": "drop", "weighted": True},
     {"reduce": "merge"},
+    {"reduce": "merge", "centers_per_step": "all"},
+    {"reduce": "merge", "selector": "first"},
     {"reduce": "replace"},
 ]
 
@@ -124,7 +128,7 @@ def test_a_model_says_the_same_with_and_without_tables(settings, longest, monkey
     assert len(used) == 1
 
 
-@pytest.mark.parametrize("settings", [{"metric": "cosine"}, {"centers_per_step": 2}, {"selector": "cluster"}], ids=str)
+@pytest.mark.parametrize("settings", [{"metric": "cosine"}, {"selector": "cluster"}], ids=str)
 def test_other_ways_to_choose_use_no_tables(settings, monkeypatch):
     model = pyramidize(make("performer"), Schedule.input_only(0.3), **settings)
     monkeypatch.setattr(Sums, "of", lambda made_of: pytest.fail("used tables"))

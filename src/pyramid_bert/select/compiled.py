@@ -34,6 +34,7 @@ class _Kernels(NamedTuple):
     """The compiled functions: each works on some rows of the batch."""
 
     choose: _Compiled
+    choose_many: _Compiled
     assign: _Compiled
 
 
@@ -47,14 +48,19 @@ def available() -> bool:
     return _compiler() is not None
 
 
-def one_at_a_time(geometry: Geometry, uncovered: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
-    """As `coreset._one_at_a_time`, but entries of a row past its own count are 0. Overwrites `uncovered`."""
+def greedy(geometry: Geometry, uncovered: Tensor, counts: list[int], steps: list[int]) -> tuple[Tensor, Tensor]:
+    """As `coreset._one_at_a_time` and `coreset._in_batches`, but entries of a row past its own count are 0.
+
+    Overwrites `uncovered`.
+    """
     index = torch.zeros(len(counts), max(counts), dtype=torch.long)
     squared = torch.empty(len(counts), dtype=uncovered.dtype)
-    count = torch.tensor(counts)
-    arrays = [x.numpy() for x in (uncovered, count, index, squared)]
+    numbers = torch.tensor([counts, steps]).T.contiguous()  # (B, 2)
+    arrays = [x.numpy() for x in (uncovered, numbers, index, squared)]
+    one = all(step == 1 for step in steps)
     calls = [
-        partial(kernels.choose, *products, *(x[rows] for x in arrays)) for kernels, rows, products in _parts(geometry)
+        partial(kernels.choose if one else kernels.choose_many, *products, *(x[rows] for x in arrays))
+        for kernels, rows, products in _parts(geometry)
     ]
     _run(calls, distances=uncovered.shape[1] * sum(counts))
     return index, squared
@@ -122,7 +128,10 @@ def _kernels(kind: Literal["gram", "sums"]) -> _Kernels:
     compiler = _compiler()
     assert compiler is not None
     products = {"gram": _gram_products, "sums": _sums_products}[kind](compiler)
-    return _Kernels(_choose(compiler, products), _assign(compiler, products))
+    cover = _cover(compiler)
+    return _Kernels(
+        _choose(compiler, products, cover), _choose_many(compiler, products, cover), _assign(compiler, products)
+    )
 
 
 def _gram_products(compiled: _Compiler) -> _Compiled:
@@ -166,12 +175,12 @@ def _sums_products(compiled: _Compiler) -> _Compiled:
     return products
 
 
-def _choose(compiled: _Compiler, products: _Compiled) -> _Compiled:
+def _choose(compiled: _Compiler, products: _Compiled, cover: _Compiled) -> _Compiled:
     first_of = _first_of(compiled)
-    cover = _cover(compiled)
 
     @compiled
-    def choose(source: Any, square: Any, constants: Any, uncovered: Any, counts: Any, index: Any, out: Any) -> None:
+    def choose(source: Any, square: Any, constants: Any, uncovered: Any, numbers: Any, index: Any, out: Any) -> None:
+        """One centre at a time: the maximum that the next one is chosen by is found while distances are updated."""
         minus_infinity = constants[2]
         rows, n = uncovered.shape
         line, top = np.empty(n, square.dtype), np.empty(min(n, _LANES), square.dtype)
@@ -180,7 +189,7 @@ def _choose(compiled: _Compiler, products: _Compiled) -> _Compiled:
             top[:] = minus_infinity
             for i in range(n):
                 top[i % _LANES] = max(top[i % _LANES], left[i])
-            for rank in range(1, counts[row]):
+            for rank in range(1, numbers[row, 0]):
                 token = first_of(left, top)
                 index[row, rank] = token
                 left[token] = minus_infinity
@@ -188,6 +197,29 @@ def _choose(compiled: _Compiler, products: _Compiled) -> _Compiled:
             out[row] = top.max()
 
     return choose
+
+
+def _choose_many(compiled: _Compiler, products: _Compiled, cover: _Compiled) -> _Compiled:
+    @compiled
+    def choose_many(
+        source: Any, square: Any, constants: Any, uncovered: Any, numbers: Any, index: Any, out: Any
+    ) -> None:
+        """Several centres at a time, each row with its own number of them: a sort a round."""
+        minus_infinity = constants[2]
+        rows, n = uncovered.shape
+        line, top = np.empty(n, square.dtype), np.empty(min(n, _LANES), square.dtype)
+        for row in range(rows):
+            left, norm = uncovered[row], square[row]
+            count, step = numbers[row]
+            for taken in range(1, count, step):
+                farthest = np.argsort(-left, kind="mergesort")[: min(step, count - taken)]  # the first of equal ones
+                index[row, taken : taken + len(farthest)] = farthest
+                left[farthest] = minus_infinity
+                for token in farthest:
+                    cover(left, norm, products(source, row, token, line), norm[token], constants, top)
+            out[row] = left.max()
+
+    return choose_many
 
 
 def _first_of(compiled: _Compiler) -> _Compiled:

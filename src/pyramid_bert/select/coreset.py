@@ -75,10 +75,10 @@ def k_center_greedy(
     if mask is not None:
         uncovered.masked_fill_(~mask, -1.0)  # below every real token, above what is chosen
     uncovered[:, 0] = -torch.inf
-    if any(step > 1 for step in steps):
+    if compiled.can_run(geometry):
+        index, squared = compiled.greedy(geometry, uncovered, counts, steps)
+    elif any(step > 1 for step in steps):
         index, squared = _in_batches(geometry.distances, uncovered, counts, steps)
-    elif compiled.can_run(geometry):
-        index, squared = compiled.one_at_a_time(geometry, uncovered, counts)
     else:
         index, squared = _one_at_a_time(geometry.distances, uncovered, counts)
     return Cover(index, to_radius(squared.clamp(min=0), metric))
