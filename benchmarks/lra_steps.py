@@ -1,7 +1,7 @@
 """What a training step costs on Long Range Arena, dense and behind a core-set, by `pyramid-bert lra bench`.
 
-The paper's models compute every token of the last layer, and so does the dense side here. The Performer as a pyramid
-computes CLS alone there, which is all that a classifier reads; that is measured too, apart.
+The paper's models compute every token of the last layer, and so does the dense side here. A pyramid computes CLS alone
+there, which is all that a classifier reads; that is measured too, apart.
 """
 
 import json
@@ -22,8 +22,8 @@ Forward, backward and AdamW on full random rows, core-sets with m = 1: medians o
 compute every token of the last layer, and so do both sides here. *Choosing* is its share of the step, with moving what
 was chosen; *memory* the peak of forward and backward without weights and their gradients."""
 CLS_ALONE = """\
-The same with CLS alone computed in the last layer, as our Performers run unless told otherwise. Of a model of one layer
-little is left then, so choosing is a larger share of a shorter step:"""
+The same with CLS alone computed in the last layer on the side of the selection, as pyramids run unless told otherwise. Of
+a model of one layer little is left then, so choosing is a larger share of a shorter step:"""
 
 
 def path_of(backbone: str, task: str, keep: float, *, cls_only: bool) -> Path:
@@ -38,7 +38,7 @@ def _command(backbone: str, task: str, keep: float, *, cls_only: bool) -> str:
 
 
 _RUNS = [(backbone, task, keep, False) for keep in KEEPS for backbone in BATCHES for task in TASKS]
-_RUNS += [("performer", task, KEEPS[0], True) for task in TASKS]
+_RUNS += [(backbone, task, KEEPS[0], True) for backbone in BATCHES for task in TASKS]
 COMMANDS = {path_of(*run, cls_only=cls): _command(*run, cls_only=cls) for *run, cls in _RUNS}
 
 

@@ -73,11 +73,15 @@ def page(done: Records, paper: Mapping[str, Any]) -> str:
 
 def setup(done: Records) -> str:
     """What was trained on how much."""
-    rows = [["backbone and task", "training rows", "dev rows", "passes", "seeds", "paper: passes"]]
+    names = ("training rows", "dev rows", "passes", "rows a step", "learning rate", "precision", "cells", "seeds")
+    rows = [["backbone and task", *names, "paper: passes"]]
     for task, records in _by_task(done).items():
         first, seeds = records[0][1], {cell.seed for cell, _ in records}
-        counts = (first["rows"]["train"], first["rows"]["dev"], f"{first['training']['epochs']:g}", len(seeds))
-        rows.append([STUDY_TASKS[task].title, *map(str, counts), f"{first['preset']['epochs']:g}"])
+        how = first["training"]
+        numbers = (first["rows"]["train"], first["rows"]["dev"], how["epochs"], how["batch_size"], how["learning_rate"])
+        precision = "bf16" if how["bf16"] else "fp32"
+        about = (*(f"{number:g}" for number in numbers), precision, str(len(records)), str(len(seeds)))
+        rows.append([STUDY_TASKS[task].title, *about, f"{first['preset']['epochs']:g}"])
     return _table(rows)
 
 

@@ -50,7 +50,7 @@ def records(value):
                     "cell": cell.to_dict(),
                     "preset": {"backbone": preset.backbone, "task": preset.task, "epochs": preset.epochs},
                     "rows": {"train": 40, "dev": 20},
-                    "training": {"epochs": 2.0},
+                    "training": {"epochs": 2.0, "batch_size": 32, "learning_rate": 1e-3, "bf16": False},
                     "tokens": n,
                     "kept": kept,
                     "attention": "linear",
@@ -67,7 +67,7 @@ def test_the_page_shows_ours_beside_the_papers(made, paper):
     assert "| Merge | 31.0 ± 1.4 | 31.0 ± 1.4 |" in text
     assert "| Dense | 31.0 ± 1.4 (42.9) | 31.0 ± 1.4 (63.8) |" in text
     assert "| Performer CIFAR-10 | 513 of 1025 | linear | 72 % | 50 % |" in text
-    assert "| Performer CIFAR-10 | 40 | 20 | 2 | 2 | 200 |" in text
+    assert "| Performer CIFAR-10 | 40 | 20 | 2 | 32 | 0.001 | fp32 | 6 | 2 | 200 |" in text
 
 
 def test_the_gap_stands_beside_how_much_was_seen(made, paper):
