@@ -8,6 +8,7 @@ import pytest
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import COMMANDS, main
+from pyramid_bert.cli.options import print_json
 from pyramid_bert.errors import PyramidError
 
 
@@ -273,3 +274,11 @@ def test_debug_shows_the_traceback():
 
     with pytest.raises(DataError):
         main(["evaluate", "m", "--data", "none.csv", "--debug"])
+
+
+def test_what_is_not_a_number_is_null_in_json(capsys):
+    print_json({"spearman": float("nan"), "rows": [1.5, (float("inf"), 2)], "name": "ä"})
+    assert (
+        capsys.readouterr().out
+        == json.dumps({"spearman": None, "rows": [1.5, [None, 2]], "name": "ä"}, ensure_ascii=False, indent=1) + "\n"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -261,8 +262,16 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Data for programs, on stdout."""
-    print(json.dumps(value, ensure_ascii=False, indent=1))
+    """Data for programs, on stdout. JSON has no NaN and no infinity: what is not a number is null."""
+    print(json.dumps(_finite(value), ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager
