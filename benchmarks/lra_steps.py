@@ -22,8 +22,8 @@ Forward, backward and AdamW on full random rows, core-sets with m = 1: medians o
 compute every token of the last layer, and so do both sides here. *Choosing* is its share of the step, with moving what
 was chosen; *memory* the peak of forward and backward without weights and their gradients."""
 CLS_ALONE = """\
-The same with CLS alone computed in the last layer on the side of the selection, as pyramids run unless told otherwise. Of
-a model of one layer little is left then, so choosing is a larger share of a shorter step:"""
+The same with CLS alone computed in the last layer on the side of the selection, as pyramids run unless told otherwise.
+Of a model of one layer little is left then, so choosing is a larger share of a shorter step:"""
 
 
 def path_of(backbone: str, task: str, keep: float, *, cls_only: bool) -> Path:
