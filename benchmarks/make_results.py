@@ -107,7 +107,21 @@ ABOUT = {
     "glue-lite-inference": "The cells of glue-lite without fine-tuning as a pyramid; beside them among the ablations.",
 }
 # Key of an ablation -> what is to be said of it beyond the verdicts, which are computed.
-SAID: dict[str, str] = {}
+SAID = {
+    "m": """\
+Choosing is a compiled loop here whatever m is, so one centre at a time costs next to nothing, and there is little reason
+to take more.
+""",
+    "placement": """\
+At the same configuration the end is slower. Read at equal speed, in the picture, merging in the middle and at the end
+are alike.
+""",
+    "schedules": """\
+The verdict is by standard deviations. From the lowest to the highest the ranges are alike, our exponential schedules
+were chosen to be far apart, and at 2x the random ones score no less: nothing here speaks for the exponential shape
+itself, as nothing in the paper does. One seed.
+""",
+}
 BESIDE = """### Beside the paper: points lost against dense
 
 The paper's backbone is {backbone}. Its speed-ups are measured, over a ({baseline}), and its pyramids
