@@ -109,17 +109,17 @@ ABOUT = {
 # Key of an ablation -> what is to be said of it beyond the verdicts, which are computed.
 SAID = {
     "m": """\
-Choosing is a compiled loop here whatever m is, so one centre at a time costs next to nothing, and there is little reason
+Choosing is a compiled loop here whatever m is, so one centre at a time costs next to nothing; there is little reason
 to take more.
 """,
     "placement": """\
-At the same configuration the end is slower. Read at equal speed, in the picture, merging in the middle and at the end
-are alike.
+The pairs are of equal configurations, of which the end is the slower one. Read at equal speed, in the picture, the
+middle is the better place to drop tokens, and the end no worse a place to merge them.
 """,
     "schedules": """\
 The verdict is by standard deviations. From the lowest to the highest the ranges are alike, our exponential schedules
 were chosen to be far apart, and at 2x the random ones score no less: nothing here speaks for the exponential shape
-itself, as nothing in the paper does. One seed.
+itself. One seed.
 """,
 }
 BESIDE = """### Beside the paper: points lost against dense

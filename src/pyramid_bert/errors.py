@@ -41,6 +41,10 @@ class DataError(PyramidError):
     """A data file or a set of texts and labels that cannot be used."""
 
 
+class NoDataError(DataError):
+    """A folder that has no file of a task."""
+
+
 class CheckpointError(PyramidError):
     """A model folder that is missing, damaged, or not what the caller takes it for."""
 

@@ -45,6 +45,20 @@ def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model
     assert "RTE" in (folders / "figures" / "lengths.svg").read_text()
 
 
+def test_tasks_without_data_are_left_out(tmp_path, write_study, monkeypatch, capsys, tiny_model_dir):
+    write_study(tmp_path, "glue-lite", tasks=["rte", "mrpc"])
+    monkeypatch.chdir(tmp_path)
+    options = ["--model", str(tiny_model_dir), "--data", ".", "--figures", "figures", "--examples", "1"]
+    assert main(["report", *options]) == 1
+    assert "no data of RTE" in capsys.readouterr().err
+    (tmp_path / "rte").mkdir()
+    rows = ["sentence\tsentence2\tlabel", "a film\tit is good\tentailment", "a story\tit is sad\tnot_entailment"]
+    (tmp_path / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
+    assert main(["report", *options]) == 0
+    assert "no data of MRPC in .: the figure of lengths is without them" in capsys.readouterr().err
+    assert "RTE" in (tmp_path / "figures" / "lengths.svg").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

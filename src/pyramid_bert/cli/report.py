@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ..errors import NoDataError, UsageError
 from ..files import check_writable, check_writable_file, write_text
 from .options import add_json_option, messages, print_json, steps_shown
 
@@ -117,8 +117,19 @@ def _texts(args: argparse.Namespace) -> list[Text]:
 
 
 def _tasks(folder: str, results: Results) -> dict[str, list[Text]]:
-    """The dev texts of all tasks that the studies have, by the tasks' titles."""
+    """The dev texts of the studies' tasks by title, of those that are in `folder`. Pixels and bytes are no texts."""
     from ..data import TASKS, load_task
 
-    names = dict.fromkeys(task for run in results.runs.values() for task in run.study.tasks)
-    return {TASKS[name].title: load_task(name, folder, "dev").texts for name in names}
+    names = dict.fromkeys(task for run in results.runs.values() for task in run.study.tasks if task in TASKS)
+    found: dict[str, list[Text]] = {}
+    missing: dict[str, NoDataError] = {}
+    for name in names:
+        try:
+            found[TASKS[name].title] = load_task(name, folder, "dev").texts
+        except NoDataError as error:
+            missing[TASKS[name].title] = error
+    if missing and not found:
+        raise next(iter(missing.values()))
+    if missing:
+        messages().print(f"no data of {', '.join(missing)} in {folder}: the figure of lengths is without them")
+    return found

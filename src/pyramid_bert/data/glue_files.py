@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
+from ..errors import DataError, NoDataError
 from .glue_layouts import LAYOUTS, Columns, Layout
 from .tables import iterate_rows
 
@@ -26,7 +26,7 @@ def find_file(name: str, folder: Path, split: str) -> Path:
     looked_for = _looked_for(layout, split)
     if here is None:
         places = ", ".join(str(place) for place in (folder, *below))
-        raise DataError(f"no data of {layout.folder}: looked for {looked_for} in {places}")
+        raise NoDataError(f"no data of {layout.folder}: looked for {looked_for} in {places}")
     _check_owner(name, here)
     found = _files_in(layout, here)
     if split not in found:
