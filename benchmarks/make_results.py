@@ -117,9 +117,9 @@ The pairs are of equal configurations, of which the end is the slower one. Read 
 middle is the better place to drop tokens, and the end no worse a place to merge them.
 """,
     "schedules": """\
-The verdict is by standard deviations. From the lowest to the highest the ranges are alike, our exponential schedules
-were chosen to be far apart, and at 2x the random ones score no less: nothing here speaks for the exponential shape
-itself. One seed.
+A range counts as wider if it is from the lowest to the highest as well as by its standard deviation. Our exponential
+schedules were chosen to be far apart, and at 2x the random ones score no less: nothing here speaks for the exponential
+shape itself. One seed.
 """,
 }
 BESIDE = """### Beside the paper: points lost against dense

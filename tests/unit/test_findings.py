@@ -7,7 +7,8 @@ import pytest
 from pyramid_bert.report import collect_results
 from pyramid_bert.report.ablations import ABLATIONS, all_ablations
 from pyramid_bert.report.answers import answers, commands
-from pyramid_bert.report.findings import Finding, difference, findings
+from pyramid_bert.report.charts import Fit
+from pyramid_bert.report.findings import Finding, _wider, difference, findings
 
 END = 'variants.CS-1-end = { of = "CS-1", placement = "end" }'
 OURS = """variants.CS-1-cosine = { of = "CS-1", metric = "cosine" }
@@ -150,6 +151,16 @@ def test_ranges_and_lines_of_schedules(root, write_study):
     assert one.verdict == "As in the paper"  # on the same line, but wider both ways
     (grid,) = answers(*ask(root, "schedules"))
     assert grid.rows[0][:5] == ["RTE", "CS-1, exponential", "6", "1.25x–8.00x", "76.0–90.0"]
+
+
+def test_a_range_is_wider_only_if_its_deviation_is():
+    def line(speeds, values, deviations):
+        return Fit(slope=0, height=0, spread=0, points=5, speeds=speeds, values=values, deviations=deviations)
+
+    ours = line((1.0, 4.0), (70.0, 80.0), (1.0, 2.0))
+    assert _wider(ours, line((1.0, 3.9), (71.0, 80.0), (0.9, 1.9))) == [1, 1]
+    assert _wider(ours, line((1.0, 4.1), (71.0, 80.0), (0.9, 2.1))) == [0, 0]
+    assert _wider(ours, line((1.0, 4.1), (69.0, 80.0), (1.1, 2.1))) == [-1, -1]
 
 
 def test_choices_that_the_paper_leaves_open(root, write_study):
