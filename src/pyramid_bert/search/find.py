@@ -192,12 +192,12 @@ class _Finder:
         outputs = self._outputs(self._dense.model, 0, "asking the dense model")
         judge, budget = self._judge(outputs), Budget(60 * self._minutes)
         best = self._climb(judge, self._halve(judge, candidates, budget), speedup_of, speedup, budget)
-        settings, measured = best.settings, 0.0
+        settings = best.settings
         if target == "time":
             settings, measured = self._settled(settings, speedup_of, speedup)
+        else:
+            measured = self._on_held_out(settings)
         pyramidize(self._pyramid, config=settings)
-        if target != "time":
-            measured = self._measured(held_out=True, rounds=5)
         others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
         return Search(
             classifier=PyramidClassifier(
@@ -271,8 +271,7 @@ class _Finder:
         found = []
         for _ in range(_SETTLINGS):
             settings = self._settle(settings, speedup_of, speedup)
-            pyramidize(self._pyramid, config=settings)
-            measured = self._measured(held_out=True, rounds=5)
+            measured = self._on_held_out(settings)
             found.append((abs(measured / speedup - 1), settings, measured))
             if found[-1][0] <= _FAR_OFF:
                 break
@@ -284,8 +283,7 @@ class _Finder:
         tries: list[tuple[float, PyramidConfig]] = []
         aim = speedup_of(settings)
         for _ in range(_TRIES):
-            pyramidize(self._pyramid, config=settings)
-            measured = self._measured(held_out=False, rounds=3)
+            measured = self._measured(settings, held_out=False, rounds=3)
             tries.append((abs(measured / speedup - 1), settings))
             aim *= speedup / measured
             corrected = with_other_speedup(settings, speedup_of, aim)
@@ -294,7 +292,11 @@ class _Finder:
             settings = corrected
         return min(tries, key=lambda found: found[0])[1]
 
-    def _measured(self, *, held_out: bool, rounds: int) -> float:
+    def _on_held_out(self, settings: PyramidConfig) -> float:
+        return self._measured(settings, held_out=True, rounds=5)
+
+    def _measured(self, settings: PyramidConfig, *, held_out: bool, rounds: int) -> float:
+        pyramidize(self._pyramid, config=settings)
         step = self._stages.begin("dense and pyramid in turn", 2 * (rounds + 1))
         workload = self._rows.to_time(self._batch_size, held_out=held_out)
         return interleaved_speedup(
