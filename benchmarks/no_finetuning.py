@@ -4,8 +4,8 @@ python benchmarks/no_finetuning.py MODEL TASK DATA --trained-on ROWS --epochs EP
 
 MODEL is a dense classifier that was trained on `sample_rows(load_task(TASK, DATA), ROWS, seed=0)`, for example by
 `benchmarks/no_finetuning.py --train BASE MODEL TASK DATA --trained-on ROWS`. The search sees only training rows that
-are not in that sample, as long as dev rows are (SST-2 trains on phrases and is asked about sentences); every figure is
-of the dev set, of which it sees nothing else. Prints JSON.
+are not in that sample, whole sentences as long as dev rows are (SST-2 trains on phrases and is asked about sentences);
+every figure is of the dev set, of which it sees nothing else. Prints JSON.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from samples import as_long_as
+from samples import as_long_as, whole
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
 from pyramid_bert.bench import describe_machine
@@ -27,7 +27,7 @@ from pyramid_bert.search.speeds import Counted
 from pyramid_bert.training import TrainSettings
 
 SPEEDUPS = (1.5, 2.0)
-CALIBRATION_ROWS = 1000
+CALIBRATION_ROWS, HELD_OUT = 2000, 0.1  # the dev set is what is compared on
 PADDED, LAST_LAYER, KEEP_RATIO = 128, 3, 0.2
 TRAINING = {"epochs": 3, "learning_rate": 5e-5, "batch_size": 32, "bf16": True, "seed": 0}
 REDUCTIONS = {
@@ -52,7 +52,7 @@ def main() -> None:
         return
     dev = load_task(args.task, args.data, "dev")
     dev = sample_rows(dev, args.dev_rows, 0) if args.dev_rows else dev
-    calibration = as_long_as(dev, _unseen(train, args.trained_on), CALIBRATION_ROWS)
+    calibration = as_long_as(dev, whole(_unseen(train, args.trained_on), train), CALIBRATION_ROWS)
     print(json.dumps(_run(args, calibration, dev), indent=1))
 
 
@@ -69,6 +69,7 @@ def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, 
             target="ideal",
             metric=TASKS[args.task].metric,
             minutes=args.minutes,
+            held_out=HELD_OUT,
             progress=True,
         )
         report = {name: value for name, value in found.to_dict().items() if name != "trials"}

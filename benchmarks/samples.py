@@ -22,5 +22,23 @@ def as_long_as(like: Table, table: Table, rows: int) -> Table:
     return Table([table.texts[i] for i in chosen], [table.labels[i] for i in chosen], table.source)
 
 
+def whole(table: Table, among: Table) -> Table:
+    """The rows of `table` that are not part of a longer row of `among`: sentences, where their phrases are rows too."""
+    everything = "\n" + "\n".join(f" {' '.join(text.split())} " for text in map(_one, set(among.texts))) + "\n"
+    kept = [i for i, text in enumerate(map(_one, table.texts)) if not _within_another(text, everything)]
+    return Table([table.texts[i] for i in kept], [table.labels[i] for i in kept], table.source)
+
+
+def _within_another(text: str, everything: str) -> bool:
+    words = f" {' '.join(text.split())} "
+    first = everything.find(words)
+    own = everything.find(f"\n{words}\n")
+    return first >= 0 and (first != own + 1 or everything.find(words, first + 1) >= 0)
+
+
+def _one(text: Text) -> str:
+    return text if isinstance(text, str) else " ".join(text)
+
+
 def _words(text: Text) -> int:
     return sum(len(part.split()) for part in ([text] if isinstance(text, str) else text))

@@ -92,6 +92,13 @@ def test_the_comparison_is_made_on_rows_that_no_choice_depends_on(found, dense, 
     assert found.dense_metrics == dense.evaluate(*rows)
 
 
+def test_a_share_is_held_out(dense, sentiment):
+    found = find_pyramid(
+        dense, 1.5, sentiment(120, seed=2)[0], target="ideal", held_out=0.25, minutes=1e-9, methods=METHODS[:1]
+    )
+    assert (found.search_rows, found.held_out_rows) == (90, 30)
+
+
 def test_when_time_is_up_the_best_so_far_is_taken(dense, sentiment):
     found = find_pyramid(dense, 1.5, *sentiment(120, seed=2), target="ideal", minutes=1e-9)
     assert not found.in_time
@@ -159,10 +166,13 @@ def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
 
 
 def test_a_metric_that_is_no_number_is_the_worst(found):
-    nearest, other = (replace(found.trials[0], divergence=d, metric=m) for d, m in ((0.1, float("nan")), (0.12, -0.3)))
+    rows = torch.tensor([0.1, 0.0, 0.1]), torch.tensor([0.0, 0.2, 0.1])  # the second is farther, but not clearly so
+    nearest, other = (
+        replace(found.trials[0], divergences=d, metric=m) for d, m in zip(rows, (float("nan"), -0.3), strict=True)
+    )
     assert winner([nearest, other]) is other
     assert winner([replace(nearest, metric=0.5), other]).metric == 0.5
-    assert winner([replace(other, metric=None), replace(nearest, metric=None)]).divergence == 0.1
+    assert winner([replace(other, metric=None), replace(nearest, metric=None)]).divergences is rows[0]
 
 
 # ---- what is refused ----
@@ -178,6 +188,7 @@ def test_a_metric_that_is_no_number_is_the_worst(found):
         ({"metric": "bleu"}, UnknownNameError, "unknown metric 'bleu'"),
         ({"metric": "f1", "labels": None}, DataError, "'f1' needs labels"),
         ({"minutes": 0}, PyramidError, "minutes must be above 0"),
+        ({"held_out": 0.4}, PyramidError, r"held out must be 0.42 to 0.58 of 60 texts.*got 0.4"),
         ({"labels": ["pos"] * 59 + ["so-so"]}, DataError, "'so-so', which the model does not know"),
     ],
 )

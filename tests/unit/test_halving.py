@@ -1,6 +1,7 @@
 """Successive halving within a budget, on a clock of its own."""
 
 import pytest
+import torch
 
 from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.search import budget as budget_module
@@ -27,7 +28,7 @@ class Judge:
     def __call__(self, settings, rows):
         before = self.trials[settings].rows if settings in self.trials else 0
         self.clock[0] += rows - before
-        self.trials[settings] = Trial(settings, rows, 1 / (1 + settings.seed), None)
+        self.trials[settings] = Trial(settings, rows, torch.full((rows,), 1 / (1 + settings.seed)), None)
         return self.trials[settings]
 
 
@@ -50,12 +51,15 @@ def test_a_short_search_looks_at_fewer_but_judges_the_last_on_all_rows(clock):
     assert clock[0] < 1800, "a part is left for what comes after"
 
 
-def trial(seed, divergence, metric):
-    return Trial(POOL[seed], 64, divergence, metric)
+def trial(seed, divergences, metric):
+    return Trial(POOL[seed], len(divergences), torch.tensor(divergences), metric)
 
 
-def test_the_metric_chooses_among_those_as_near_as_the_nearest():
-    nearest, near, far = trial(0, 0.04, 0.90), trial(1, 0.05, 0.92), trial(2, 0.08, 0.95)
+def test_the_metric_chooses_among_those_that_cannot_be_told_from_the_nearest():
+    nearest = trial(0, [0.0, 0.1, 0.0, 0.1], 0.90)
+    near = trial(1, [0.1, 0.0, 0.2, 0.0], 0.92)  # farther by 0.025 on average, standard error 0.06
+    far = trial(2, [0.1, 0.2, 0.1, 0.2], 0.95)  # farther by 0.1, in every row
     assert winner([far, near, nearest]) is near
-    assert winner([trial(1, 0.05, 0.90), nearest]) is nearest, "a tie"
-    assert winner([trial(1, 0.05, None), trial(0, 0.04, None)]).settings == POOL[0]
+    assert winner([far, nearest]) is nearest
+    assert winner([trial(1, [0.1, 0.0, 0.2, 0.0], 0.90), nearest]) is nearest, "a tie"
+    assert winner([trial(1, [0.1], None), trial(0, [0.05], None)]).settings == POOL[0]

@@ -1,8 +1,8 @@
 """Make a trained dense classifier faster without training: search for the pyramid that stays nearest to it.
 
-Drop-in pyramids with the same weights are tried on half of the rows of --data: ways to choose tokens (clusters of
+Drop-in pyramids with the same weights are tried on a part of the rows of --data: ways to choose tokens (clusters of
 similar ones, core-sets, attention, the first ones) and what becomes of the others, times the layers at which they do
-it, each with the keep ratio that gives the wanted speed-up. The other half serves for the table in the end, dense
+it, each with the keep ratio that gives the wanted speed-up. The other rows serve for the table in the end, dense
 beside pyramid. Labels are used if the file has them; texts alone do as well.
 """
 
@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metric", metavar="NAME", help="by what the last few are compared (default: accuracy)")
     parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="search for so long (default: 10)")
+    parser.add_argument(
+        "--held-out",
+        type=float,
+        default=0.5,
+        metavar="P",
+        help="share of the rows for the table in the end, which the search does not see (default: 0.5)",
+    )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
@@ -81,6 +88,7 @@ def run(args: argparse.Namespace) -> None:
         target="ideal" if args.ideal else "time",
         metric=args.metric,
         minutes=args.minutes,
+        held_out=args.held_out,
         batch_size=args.batch_size,
         progress=True,
     )

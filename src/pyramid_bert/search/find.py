@@ -21,7 +21,7 @@ from ..inference import outputs_of
 from ..metrics import CLASSIFICATION, REGRESSION
 from .budget import Budget
 from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
-from .halving import Judge, Measure, Trial, agreement, divergence, halve, runs_of, try_all, winner
+from .halving import Judge, Measure, Trial, agreement, divergences, halve, runs_of, try_all, winner
 from .progress import Stages
 from .rows import Rows
 from .speeds import Counted, Predicted, timed_as
@@ -47,7 +47,7 @@ class Search:
         dense_metrics: The dense model's metrics on the held-out rows; None without labels.
         metrics: The pyramid's.
         agreement: The share of held-out rows to which both give the same label; for numbers their correlation.
-        divergence: How far its outputs are from the dense ones there; see `halving.divergence`.
+        divergence: How far its outputs are from the dense ones there; see `halving.divergences`.
         search_rows: How many rows the search was made on.
         held_out_rows: How many were kept from it.
         trials: Everything that was tried: the winner first, then by rows and divergence.
@@ -88,14 +88,15 @@ def find_pyramid(
     target: str = "time",
     metric: str | None = None,
     minutes: float = 10.0,
+    held_out: float = 0.5,
     batch_size: int = 32,
     methods: Sequence[Method] = METHODS,
     progress: bool = False,
 ) -> Search:
     """The best pyramid of the wanted speed-up that has the weights of a dense classifier: no training.
 
-    Half of the texts, a fixed half, are searched on; the other half serves for the comparison. With target="ideal" the
-    same call gives the same pyramid again, unless its time is up.
+    A fixed share of the texts is held out for the comparison; the others are searched on. With target="ideal" the same
+    call gives the same pyramid again, unless its time is up.
 
     Args:
         classifier: A trained dense classifier or regressor; it is not changed.
@@ -105,6 +106,8 @@ def find_pyramid(
         target: What is to be so many times less: "time" on this machine, or the "ideal" count of multiply-accumulates.
         metric: By what the last candidates are compared; accuracy or spearman if None.
         minutes: Search for so many minutes. To time the machine before, and to compare after, comes on top.
+        held_out: The share of the texts that serves for the comparison. A larger one makes the comparison more certain,
+            a smaller one the choice.
         batch_size: Texts a batch.
         methods: What to try.
         progress: Show a bar on stderr.
@@ -115,8 +118,9 @@ def find_pyramid(
             f"minutes must be above 0, batch_size at least 1 and methods not empty, got {minutes}, {batch_size} and "
             f"{len(methods)} methods"
         )
+    check_held_out(held_out, len(texts))
     rows = Rows.of(
-        classifier.encode(texts), None if labels is None else list(labels), classifier.tokenizer.pad_token_id
+        classifier.encode(texts), None if labels is None else list(labels), classifier.tokenizer.pad_token_id, held_out
     )
     counted = Counted(classifier.model.config, rows.lengths)
     if (most := fastest(methods, counted)) < speedup:
@@ -146,7 +150,7 @@ def _check(
         )
     if len(texts) < MINIMUM_ROWS:
         raise DataError(
-            f"a search needs at least {MINIMUM_ROWS} texts, half of them to compare on, got {len(texts)}; "
+            f"a search needs at least {MINIMUM_ROWS} texts, some of them to compare on, got {len(texts)}; "
             "a few hundred make the comparison mean something"
         )
     if labels is None:
@@ -160,6 +164,16 @@ def _check(
     if metric is not None and metric not in names:
         raise UnknownNameError("metric", metric, names)
     return metric or names[0]
+
+
+def check_held_out(held_out: float, texts: int) -> None:
+    """Raises unless a share of the texts, and what is left of them, are enough to compare and to search on."""
+    least = MINIMUM_ROWS // 2 / texts
+    if not least <= held_out <= 1 - least:
+        raise PyramidError(
+            f"the share held out must be {least:.2g} to {1 - least:.2g} of {texts} texts, so that {MINIMUM_ROWS // 2} "
+            f"at least are searched on and compared on, got {held_out:g}"
+        )
 
 
 class _Finder:
@@ -311,5 +325,5 @@ class _Finder:
             "dense_metrics": None if labels is None else self._metrics(labels, dense),
             "metrics": None if labels is None else self._metrics(labels, pyramid),
             "agreement": agreement(dense, pyramid),
-            "divergence": divergence(dense, pyramid),
+            "divergence": float(divergences(dense, pyramid).mean()),
         }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,7 +28,6 @@ from .budget import Budget
 
 FIRST_ROWS = 16
 FINALISTS = 8
-AS_NEAR = 1.25  # times the least divergence: whom the metric may prefer to the nearest. It is the noisier of the two
 
 Measure = Callable[[Tensor], float]  # of the outputs for the first rows; more is better
 
@@ -40,14 +39,19 @@ class Trial:
     Attributes:
         settings: The candidate.
         rows: How many rows it was judged on.
-        divergence: From the dense model's outputs, by `divergence`.
+        divergences: From the dense model's outputs, row by row; see `divergences`.
         metric: The metric on these rows; None without labels.
     """
 
     settings: PyramidConfig
     rows: int
-    divergence: float
+    divergences: Tensor = field(compare=False, repr=False)
     metric: float | None
+
+    @property
+    def divergence(self) -> float:
+        """How far its outputs are from the dense model's, on average."""
+        return float(self.divergences.mean())
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict."""
@@ -88,23 +92,23 @@ class Judge:
             more = outputs_of(self._model, new, self._pad_id, batch_size=self._batch_size).logits
             known = self._outputs[settings] = torch.cat([known, more])
         metric = None if self._measure is None else self._measure(known[:rows])
-        trial = Trial(settings, rows, divergence(self._dense[:rows], known[:rows]), metric)
+        trial = Trial(settings, rows, divergences(self._dense[:rows], known[:rows]), metric)
         self.trials[settings] = trial
         return trial
 
 
-def divergence(dense: Tensor, other: Tensor) -> float:
-    """How far outputs (n, classes) are from the dense model's: the mean KL divergence of the classes' probabilities.
+def divergences(dense: Tensor, other: Tensor) -> Tensor:
+    """How far outputs (n, classes) are from the dense model's, (n,): the KL divergence of the classes' probabilities.
 
-    For a regressor, (n, 1), the mean squared difference as a share of the variance of the dense outputs.
+    For a regressor, (n, 1), the squared difference as a share of the variance of the dense outputs.
 
     Example:
-        >>> divergence(torch.tensor([[2.0, 0.0]]), torch.tensor([[2.0, 0.0]]))
-        0.0
+        >>> divergences(torch.tensor([[2.0, 0.0]]), torch.tensor([[2.0, 0.0]]))
+        tensor([0.])
     """
     if dense.shape[1] == 1:
-        return float((dense - other).square().mean() / dense.var(unbiased=False).clamp(min=1e-12))
-    return float(F.kl_div(other.log_softmax(1), dense.log_softmax(1), log_target=True, reduction="batchmean"))
+        return ((dense - other).square() / dense.var(unbiased=False).clamp(min=1e-12))[:, 0]
+    return F.kl_div(other.log_softmax(1), dense.log_softmax(1), log_target=True, reduction="none").sum(1)
 
 
 def agreement(dense: Tensor, other: Tensor) -> float:
@@ -180,10 +184,19 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """The best by the metric among those about as near to the dense model as the nearest; that one in a tie."""
+    """The best by the metric among those that cannot be told from the nearest to the dense model; that one in a tie.
+
+    The metric is the noisier of the two, so it decides only where divergence does not: where, row by row, a trial is
+    farther than the nearest by no more than the standard error of that difference.
+    """
     nearest, *others = ranked(trials)
-    last = [nearest, *(trial for trial in others if trial.divergence <= AS_NEAR * nearest.divergence)]
+    last = [nearest, *(trial for trial in others if _as_near(trial, nearest))]
     return min(last, key=lambda trial: (-_worth(trial.metric), trial.divergence))
+
+
+def _as_near(trial: Trial, nearest: Trial) -> bool:
+    farther = trial.divergences - nearest.divergences
+    return bool(farther.mean() <= farther.std(unbiased=False) / math.sqrt(len(farther)))
 
 
 def _worth(metric: float | None) -> float:

@@ -1,4 +1,4 @@
-"""The calibration rows: a fixed half to search on, and the other half, which no choice depends on."""
+"""The calibration rows: a fixed part to search on, and the rest, which no choice depends on."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Rows:
     pad_id: int
 
     @classmethod
-    def of(cls, items: Sequence[Encoded], labels: Sequence[Any] | None, pad_id: int) -> Rows:
-        """The rows of a calibration set, mixed and divided."""
+    def of(cls, items: Sequence[Encoded], labels: Sequence[Any] | None, pad_id: int, held_out: float) -> Rows:
+        """The rows of a calibration set, mixed and divided: the share `held_out` is not searched on."""
         order = shuffled(len(items), 0)
         mixed = None if labels is None else [labels[i] for i in order]
-        return cls([items[i] for i in order], mixed, (len(items) + 1) // 2, pad_id)
+        return cls([items[i] for i in order], mixed, len(items) - int(held_out * len(items)), pad_id)
 
     @property
     def lengths(self) -> list[int]:
