@@ -1,7 +1,7 @@
 """What a training step costs on Long Range Arena, dense and behind a core-set, by `pyramid-bert lra bench`.
 
-The paper's models compute every token of the last layer, and so does the dense side here. A pyramid computes CLS alone
-there, which is all that a classifier reads; that is measured too, apart.
+The paper's models compute every token of the last layer. Here CLS alone is computed there, which is all that a
+classifier reads, unless told otherwise: both are measured, each with both sides alike.
 """
 
 import json
@@ -15,15 +15,17 @@ from pyramid_bert.study.arena import STUDY_TASKS
 
 TASKS = ("cifar10", "pathfinder32", "text")
 KEEPS = (0.49, 0.8)
+AIM = 0.15  # of a training step, with the paper's sizes
 # transformers' BigBird takes some tens of GB at the paper's 256 and 512 rows a step.
 BATCHES = {"performer": "", "bigbird": " --batch-size 32"}
 INTRO = """\
 Forward, backward and AdamW on full random rows, core-sets with m = 1: medians of interleaved rounds. The paper's models
 compute every token of the last layer, and so do both sides here. *Choosing* is its share of the step, with moving what
-was chosen; *memory* the peak of forward and backward without weights and their gradients."""
+was chosen, by the compiled loop (numba, of the extra `fast`); *memory* the peak of forward and backward without weights
+and their gradients. Compare within a row: the same step took up to a third longer in one run than in another."""
 CLS_ALONE = """\
-The same with CLS alone computed in the last layer on the side of the selection, as pyramids run unless told otherwise.
-Of a model of one layer little is left then, so choosing is a larger share of a shorter step:"""
+The same with CLS alone computed in the last layer, on both sides, as models run here unless told otherwise. Of a model
+of one layer little is left then, so choosing is a larger share of a shorter step:"""
 
 
 def path_of(backbone: str, task: str, keep: float, *, cls_only: bool) -> Path:
@@ -53,9 +55,15 @@ def section(found: Sequence[Mapping[str, Any]]) -> str:
     machine = found[0]["machine"]
     whole = [one for one in found if not one["settings"]["cls_only"]]
     short = [one for one in found if one["settings"]["cls_only"]]
+    full = ", ".join(dict.fromkeys(_title(one) for one in found if one["attention"] == "original_full"))
     on = f"{machine['cpu']} ({machine['capability']}), {machine['threads']} threads, torch {machine['torch']}."
-    parts = ["## What a training step costs", INTRO + " " + on, _table(whole)]
-    parts += [CLS_ALONE, _table(short)] if short else []
+    on += (
+        f" With few blocks left ({full}, {KEEPS[0]:.0%}) attention is full on the side of the selection."
+        if full
+        else ""
+    )
+    parts = ["## What a training step costs", INTRO + " " + on, _table(whole), _choosing(whole)]
+    parts += [CLS_ALONE, _table(short), _choosing(short)] if short else []
     commands = "\n".join(one["command"] for one in found)
     return "\n\n".join([*parts, f"```sh\n{commands}\n```"])
 
@@ -67,7 +75,7 @@ def _table(found: Sequence[Mapping[str, Any]]) -> str:
         peak = {side: f"{size / 1e6:,.0f}" for side, size in one["peak_bytes"].items()}
         lines.append(
             [
-                STUDY_TASKS[f"{one['backbone']}-{one['task']}"].title,
+                _title(one),
                 str(one["batch_size"]),
                 f"{one['kept']} of {one['tokens']}",
                 *(f"{1 / one['steps_per_second'][side]:.2f}" for side in ("dense", "pyramid")),
@@ -79,3 +87,15 @@ def _table(found: Sequence[Mapping[str, Any]]) -> str:
             ]
         )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _choosing(found: Sequence[Mapping[str, Any]]) -> str:
+    """How much of a step choosing takes, and where that is more than it should."""
+    shares = [one["selecting"] for one in found]
+    above = ", ".join(_title(one) for one in found if one["selecting"] > AIM)
+    verdict = f"above the {AIM:.0%} that it should stay below: {above}" if above else f"nowhere above {AIM:.0%}"
+    return f"Choosing takes {min(shares):.1%} to {max(shares):.1%} of these steps, {verdict}."
+
+
+def _title(one: Mapping[str, Any]) -> str:
+    return str(STUDY_TASKS[f"{one['backbone']}-{one['task']}"].title)

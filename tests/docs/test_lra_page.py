@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pyramid_bert import Schedule, is_pyramid
 from pyramid_bert.cli import _parser
 from pyramid_bert.lra import load_presets
+from pyramid_bert.lra.run import describe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lra.md").read_text(encoding="utf-8")
 COLUMNS = (("performer-cifar10", 1025), ("performer-pathfinder32", 1025), ("performer-text", 1001))
@@ -18,11 +20,21 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
-def test_the_python_runs():
-    (code,) = blocks("python")
+def test_the_python_runs(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     scope = {}
-    exec(code, scope)
+    for code in blocks("python"):
+        exec(code, scope)
     assert scope["model"].config.pyramid["schedule"]["keep_ratio"] == 0.5
+    assert is_pyramid(scope["again"])
+    assert scope["logits"].shape == (1, 10)
+
+
+def test_of_text_bigbird_keeps_whole_blocks():
+    facts = describe(load_presets()["bigbird-text"], Schedule.input_only(0.8))
+    kept, saved = re.search(r"of text at 0.8 that is (\d+) tokens, which saves (\d+) %", PAGE).groups()
+    assert facts["kept"] == int(kept)
+    assert round(100 * facts["space"]["printed"]) == int(saved)
 
 
 @pytest.mark.parametrize("line", blocks("sh")[0].splitlines())

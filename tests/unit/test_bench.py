@@ -169,6 +169,15 @@ def test_training_is_counted_for_both_and_leaves_weights_alone(pair):
 def test_training_takes_models_in_order(pair):
     with pytest.raises(PyramidError, match="in this order"):
         measure_training(pair[1], pair[0], 8, batch_size=2)
+    with pytest.raises(PyramidError, match="in this order"):
+        measure_training(pair[1], pair[1], 8, batch_size=2)
+
+
+def test_the_dense_side_of_training_may_compute_cls_alone(pair):
+    dense = pyramidize(copy.deepcopy(pair[0]), Schedule.constant(1.0))
+    ledger = measure_training(dense, pair[1], 32, batch_size=4, rounds=1)
+    whole = measure_training(*pair, 32, batch_size=4, rounds=1)
+    assert ledger.peak_bytes["pyramid"] < ledger.peak_bytes["dense"] < whole.peak_bytes["dense"]
 
 
 # ---- the command line ----

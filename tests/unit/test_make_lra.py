@@ -78,6 +78,15 @@ def test_the_gap_stands_beside_how_much_was_seen(made, paper):
     assert "Performer" not in made.gap(pyramids, paper)
 
 
+def test_what_was_found(made):
+    values = {"CS-1": 0.9, "Merge": 0.3, "Dense": 0.85}
+    text = made.findings(records(lambda cell: 0.5 if cell.task == "bigbird-text" else values[cell.method]))
+    assert "in BigBird IMDB (50.0 % in all 6 cells): these say nothing" in text
+    assert "| Performer CIFAR-10 | 50 % | CS-1 90.0 | +5.0, +5.0 | – | – | – | +60.0, +60.0 * |" in text
+    assert text.count("BigBird IMDB") == 1
+    assert "nothing" not in made.findings(records(lambda cell: values[cell.method]))
+
+
 def test_what_was_not_run_has_a_dash(made, paper):
     done = [
         (cell, record)
@@ -125,6 +134,7 @@ def test_a_step_is_shown_with_its_command(made):
         "space": {"printed": 0.72},
         "selecting": 0.123,
         "settings": {"cls_only": False},
+        "attention": "linear",
         "machine": {"cpu": "C", "capability": "AVX", "threads": 2, "torch": "2"},
     }
     text = lra_steps.section([one])
@@ -132,6 +142,12 @@ def test_a_step_is_shown_with_its_command(made):
     assert row in text
     assert command in text
     assert "CLS alone" not in text
-    both = lra_steps.section([one, {**one, "settings": {"cls_only": True}}])
+    assert "Choosing takes 12.3% to 12.3% of these steps, nowhere above 15%." in text
+    other = {**one, "settings": {"cls_only": True}, "attention": "original_full"}
+    both = lra_steps.section([one, other])
     assert both.count(row) == 2
     assert "CLS alone" in both
+    assert "With few blocks left (Performer CIFAR-10, 49%) attention is full" in both
+    assert "above the 15% that it should stay below: Performer CIFAR-10." in lra_steps.section(
+        [{**one, "selecting": 0.2}]
+    )

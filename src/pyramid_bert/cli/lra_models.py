@@ -69,7 +69,7 @@ def add_model_actions(actions: Any, make: Action) -> None:
     bench.add_argument(
         "--all-tokens",
         action="store_true",
-        help="compute every token of the last layer, as the dense model does, and not CLS alone",
+        help="both sides compute every token of the last layer, as the paper's models do, and not CLS alone",
     )
     bench.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
     add_json_option(bench)
@@ -201,6 +201,8 @@ def _bench(args: argparse.Namespace) -> None:
     preset, (schedule, settings) = _preset(args), _selection(args)
     if schedule is None:
         raise UsageError(f"--method {DENSE} is one side of every measurement; name another")
+    if args.keep == 1:
+        raise UsageError("--keep 1 keeps every token, as the dense side does; keep less")
     batch_size = preset.batch_size if args.batch_size is None else args.batch_size
     if batch_size < 1 or args.rounds < 1:
         raise UsageError("--batch-size and --rounds must be at least 1")
@@ -212,7 +214,8 @@ def _bench(args: argparse.Namespace) -> None:
     with usage_errors():
         facts = describe(preset, schedule)
     settings["cls_only"] = not args.all_tokens
-    dense, pyramid = make_dense(preset, seed=0), make_model(preset, schedule, seed=0, **settings)
+    dense = make_dense(preset, seed=0) if args.all_tokens else make_model(preset, None, seed=0)
+    pyramid = make_model(preset, schedule, seed=0, **settings)
     n = tokens_of(preset)
     with steps_shown(f"training steps of {n} tokens, in turn", 2 * (args.rounds + 1)) as step:
         ledger = measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
