@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +93,6 @@ class Certificate:
             settings=settings,
         )
 
-    @property
-    def needs_radius(self) -> bool:
-        """Whether covering radii have to be measured for the score."""
-        return self.weights[1] != 0
-
     def chance(self, score: Any) -> NDArray[Any]:
         """The chance of a flip at a score, or at each of several."""
         return np.asarray(np.interp(score, self.knots, self.chances))
@@ -134,12 +132,23 @@ class Certificate:
         fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
         try:
             found = cls(**fields)
-            check_score(found.score)
-            if len(found.knots) != len(found.chances) or not found.knots or len(found.weights) != 2:
-                raise PyramidError("its numbers do not belong together")
+            found._check()
         except (TypeError, PyramidError) as error:
-            raise CheckpointError(f"the certificate is damaged: {error}; calibrate again") from error
+            raise CheckpointError(f"the certificate is damaged: {error}; remove it, and calibrate again") from error
         return found
+
+    def _check(self) -> None:
+        """Raises unless every field is what `of` makes."""
+        check_score(self.score)
+        for name in ("weights", "knots", "chances", "quantiles"):
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or not values or not all(map(_is_number, values)):
+                raise PyramidError(f"its {name} must be finite numbers, at least one, got {reprlib.repr(values)}")
+        if len(self.knots) != len(self.chances) or list(self.knots) != sorted(self.knots) or len(self.weights) != 2:
+            raise PyramidError("its numbers do not belong together")
+        for name, kind in (("rows", int), ("flips", int), ("settings", dict)):
+            if not isinstance(getattr(self, name), kind):
+                raise PyramidError(f"its {name} must be of type {kind.__name__}, got {getattr(self, name)!r}")
 
     def save(self, folder: str | Path) -> None:
         """Writes the certificate beside a saved model."""
@@ -157,7 +166,10 @@ class Certificate:
             raise CheckpointError(f"{path} is damaged: {error}; remove it, and calibrate again") from error
         if not isinstance(data, dict):
             raise CheckpointError(f"{path} is damaged: it holds no certificate; remove it, and calibrate again")
-        return cls.from_dict(data)
+        try:
+            return cls.from_dict(data)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
 
 
 def trial_of(
@@ -205,6 +217,10 @@ def check_can_flip(classifier: Any) -> None:
             "a dense model cannot differ from itself; give a pyramid, like those that pyramidize, `pyramid-bert train` "
             "and `pyramid-bert speedup` make"
         )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _isotonic() -> Any:

@@ -91,6 +91,7 @@ class PyramidClassifier:
         with quiet_transformers():
             model, new_head = load_model(path, attn_implementation=attn_implementation)
             tokenizer = load_tokenizer(path)
+        saved = pyramid_settings(model)
         if selector is not None:
             settings["selector"] = selector
         if schedule == "dense":
@@ -101,7 +102,10 @@ class PyramidClassifier:
             apply_settings(model, schedule, settings)
         if max_length is None:
             max_length = (_read_record(path) or {}).get("max_length")
-        return cls(model, tokenizer, labels=None if new_head else _saved_labels(path, model), max_length=max_length)
+        made = cls(model, tokenizer, labels=None if new_head else _saved_labels(path, model), max_length=max_length)
+        if made.settings is not None and made.settings == saved:  # a certificate speaks of this pyramid alone
+            made.certificate = Certificate.load(path)
+        return made
 
     # ---- scikit-learn's verbs ----
 
@@ -191,7 +195,7 @@ class PyramidClassifier:
         Args:
             texts: Texts, or pairs of texts.
             return_radius: Also return the covering radius (n, layers) of each layer, 0 where it drops nothing. The
-                core-set knows it anyway; other selectors compute it for this.
+                core-set that is chosen step by step knows it anyway; all others compute it for this.
             **how: `batch_size`, `progress`, and `fallback`, a share of the texts to run again; see `answers`.
         """
         found = self.answers(texts, radius=return_radius, **how)
@@ -352,6 +356,8 @@ def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, An
         pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
     elif schedule is not None or settings:
         changes = settings if schedule is None else {**settings, "schedule": schedule}
+        if settings.get("selector", saved.selector) != saved.selector:
+            changes = {"within": None, **changes}  # which only clusters have
         pyramidize(model, config=saved.replace(**changes))
 
 

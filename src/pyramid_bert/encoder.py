@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from .backbone import Backbone
 from .cost import Placement
@@ -53,7 +52,7 @@ class PyramidEncoder(nn.Module):
     config: Any
     replaced: tuple[nn.Module]
     owner: tuple[Any]
-    embeddings_hook: RemovableHandle | None = None
+    at_input: Any = None  # an AtInput for a selection there
 
     def __init__(
         self,

@@ -1,12 +1,14 @@
 """What a pyramid's own pass says about how far to trust it: its doubt, and how well its kept tokens cover the others.
 
-Both cost nothing: the doubt is read off the logits, and the core-set knows its covering radius from choosing.
+The doubt is read off the logits. A core-set chosen step by step knows its covering radius from choosing; one chosen all
+at once (centers_per_step="all"), and any other selector, computes distances between tokens to measure it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -134,7 +136,7 @@ def check_score(score: object) -> None:
 
 def check_share(share: float) -> None:
     """Raises unless `share` can be a share of texts."""
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
         raise PyramidError(f"fallback must be a share of the texts in 0-1, got {share!r}; 0.05 runs 5 % again, densely")
 
 

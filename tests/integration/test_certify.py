@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
-from pyramid_bert.cli import main
+from pyramid_bert.cli import main, predict
 from pyramid_bert.labels import Labels
 
 
@@ -51,6 +51,41 @@ def test_certify_then_predict_with_a_fallback(capsys, model, sentiment_files, tm
     assert all(row["radius_2"] > 0 == row["radius_1"] for row in rows)
     _, out, _ = call(capsys, "predict", model, "the film is a fine story", "--fallback", "1", "--radius")
     assert "run again" in out
+
+
+def test_parts_of_another_fallback_or_certificate_are_not_gone_on_with(
+    capsys, model, sentiment_files, tmp_path, monkeypatch
+):
+    dev, target = sentiment_files / "dev.csv", tmp_path / "labelled.jsonl"
+    assert call(capsys, "certify", model, "--data", dev)[0] == 0
+    monkeypatch.setattr(predict, "CHUNK", 30)
+    answers, calls = PyramidClassifier.answers, []
+
+    def stops(self, texts, **how):
+        calls.append(len(texts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return answers(self, texts, **how)
+
+    monkeypatch.setattr(PyramidClassifier, "answers", stops)
+    words = ("predict", model, "--data", dev, "--out", target)
+    assert call(capsys, *words, "--fallback", "0")[0] == 130
+    code, _, err = call(capsys, *words)
+    assert (code, "parts of another run" in err) == (1, True), err
+    certificate = (model / "certificate.json").read_text()
+    assert call(capsys, "certify", model, "--data", dev, "--score", "radius")[0] == 0
+    code, _, err = call(capsys, *words, "--fallback", "0")
+    assert (code, "parts of another run" in err) == (1, True), err
+    (model / "certificate.json").write_text(certificate)
+    assert call(capsys, *words, "--fallback", "0")[0] == 0
+    assert calls == [30, 30, 30, 4]
+    assert all("flip_chance" in json.loads(line) for line in target.read_text().splitlines())
+
+
+@pytest.mark.parametrize("command", ["certify", "predict"])
+def test_a_batch_of_nothing_is_a_usage_error(capsys, model, sentiment_files, command):
+    code, _, err = call(capsys, command, model, "--data", sentiment_files / "dev.csv", "--batch-size", "0")
+    assert (code, "--batch-size must be at least 1, got 0" in err) == (2, True), err
 
 
 @pytest.mark.parametrize("share", ["-0.1", "1.2"])

@@ -2,15 +2,17 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from pyramid_bert.cli import main
+from pyramid_bert.cli import _parser, main
 from pyramid_bert.data import load_lra
 from pyramid_bert.data.pathfinder import PathfinderSettings, draw_pathfinder
+from pyramid_bert.errors import DataError
 
 
 def made(folder, *options):
@@ -93,6 +95,16 @@ def test_folders_that_are_wrong(tmp_path, capsys):
     assert "name it .png, .svg or .pdf" in capsys.readouterr().err
     assert main(["lra", "show", str(tmp_path / "none"), "--out", str(tmp_path / "a.png")]) == 1
     assert "make images with `pyramid-bert lra make-pathfinder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", [None, "my images"])
+def test_the_advised_command_parses(tmp_path, folder):
+    place = None if folder is None else tmp_path / folder
+    with pytest.raises(DataError) as error:
+        load_lra("pathfinder32", place, "train")
+    program, *words = shlex.split(re.search(r"`(.*)`", str(error.value))[1])
+    args = _parser().parse_args(words)
+    assert (program, args.action, args.out) == ("pyramid-bert", "make-pathfinder", str(place or "DIR"))
 
 
 def test_matplotlib_may_be_missing(tmp_path, capsys, monkeypatch):

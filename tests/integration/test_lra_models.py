@@ -1,16 +1,20 @@
 """Long Range Arena from rows to results, on rows of a few tokens."""
 
+import dataclasses
 import json
 from itertools import product
+from operator import eq
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification
 
 from pyramid_bert import PyramidError, Schedule, pyramid_settings
 from pyramid_bert.adapters import base_model
 from pyramid_bert.cli import main
 from pyramid_bert.data.lra import LRA_TASKS, LraData, LraTask
+from pyramid_bert.inference import outputs_of
 from pyramid_bert.lra import LRA_NAMES, load_presets, preset_for
 from pyramid_bert.lra import run as lra_run
 from pyramid_bert.lra.models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
@@ -154,14 +158,28 @@ def test_a_model_learns_what_can_be_learned(arena, backbone, keep):
     assert pyramid_settings(result.model) is not None
 
 
-def test_bigbird_takes_short_rows_at_the_full_length(arena):
-    """A batch of short rows alone would be too short for blocks."""
-    preset = preset_for("bigbird", "text", arena)
-    rows = LraRows.of(fake_rows("text", None, "train"))
-    result = run_lra(
+def test_bigbird_takes_short_rows_at_the_full_length(arena, monkeypatch):
+    """Half of the length is too short for blocks."""
+    preset = dataclasses.replace(preset_for("bigbird", "text", arena), layers=2)  # the last one computes CLS alone
+    whole = fake_rows("text", None, "train")
+    lengths = np.full(len(whole.labels), 30)
+    rows = LraRows.of(LraData(np.where(np.arange(60) < 30, whole.ids, -1), lengths, whole.labels))
+    seen = []
+
+    def watched(*args, **kwargs):
+        model = make_model(*args, **kwargs)
+        attention = base_model(model).encoder.layer[0].attention.self
+        attention.register_forward_hook(
+            lambda module, given, out: seen.append((type(module).__name__, *out[0].shape[:2]))
+        )
+        return model
+
+    monkeypatch.setattr(lra_run, "make_model", watched)
+    run_lra(
         preset, rows, rows, default_settings(preset), schedule=Schedule.input_only(0.9), settings={}, progress=False
     )
-    assert result.facts["attention"] == "block_sparse"
+    # Three steps and one evaluation, each on the twelve blocks of 4 that are the fewest.
+    assert seen == [("BigBirdBlockSparseAttention", count, 48) for count in (16, 16, 16, 48)]
 
 
 def test_a_sequence_shorter_than_a_block(arena, tmp_path):
@@ -183,15 +201,20 @@ def call(*words):
 def test_train_from_the_command_line(arena, tmp_path, capsys):
     out = tmp_path / "model"
     words = ("--task", "cifar10", "--backbone", "performer", "--preset", arena, "--rows", 32, "--dev-rows", 16)
-    assert call("train", *words, "--keep", "0.5", "--method", "Merge", "--out", out, "--json") == 0
+    assert call("train", *words, "--keep", "0.5", "--method", "Merge", "--epochs", 8, "--out", out, "--json") == 0
     record = json.loads(capsys.readouterr().out)
     assert record["kept"] == 25
-    assert 0 <= record["accuracy"] <= 1
+    assert record["method"] == "Merge"
     assert record["rows"] == {"train": 32, "dev": 16}
-    assert json.loads((out / "lra.json").read_text())["method"] == "Merge"
-    assert (out / "model.safetensors").is_file()
-    assert call("train", *words, "--method", "Dense") == 0
-    assert "accuracy" in capsys.readouterr().out
+    assert json.loads((out / "lra.json").read_text()) == record
+    rows = LraRows.of(fake_rows("cifar10", None, "dev", rows=16))
+    saved = AutoModelForSequenceClassification.from_pretrained(out)
+    chosen = outputs_of(saved.eval(), rows.items, PAD, batch_size=16).logits.argmax(dim=1).tolist()
+    assert record["accuracy"] == sum(map(eq, chosen, rows.labels)) / 16 > 0.5
+    dense = tmp_path / "dense"
+    assert call("train", *words, "--method", "Dense", "--out", dense) == 0
+    accuracy = json.loads((dense / "lra.json").read_text())["accuracy"]
+    assert capsys.readouterr().out.splitlines()[0] == f"accuracy {accuracy:.4f}"
 
 
 def test_space_from_the_command_line(capsys):
@@ -215,6 +238,7 @@ def test_steps_are_measured_from_the_command_line(arena, capsys):
     assert call("bench", *words) == 0
     assert "choice" in capsys.readouterr().out
     assert call("bench", *words, "--batch-size", 0) == 2
+    assert call("bench", *words[:-4], "--keep", 1) == 2
 
 
 def test_space_of_a_sequence_that_is_no_block(arena, tmp_path, capsys):

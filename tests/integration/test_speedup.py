@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.data import shuffled
 from pyramid_bert.errors import DataError, UnknownNameError
+from pyramid_bert.labels import Labels
 from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
 from pyramid_bert.search import find as find_module
 from pyramid_bert.search.candidates import neighbours
@@ -153,7 +155,10 @@ def test_a_regressor(learner_dir, sentiment):
     dense.fit(texts, numbers, epochs=1, learning_rate=2e-3, progress=False)
     found = find_pyramid(dense, 1.4, texts, numbers, target="ideal", methods=METHODS[:1])
     assert set(found.metrics) == {"spearman", "pearson", "rmse"}
-    assert -1 <= found.agreement <= 1
+    held_out = [texts[row] for row in shuffled(120, 0)[found.search_rows :]]
+    pearson = np.corrcoef(dense.predict(held_out), found.classifier.predict(held_out))[0, 1]
+    assert found.agreement == pytest.approx(pearson, abs=1e-4)
+    assert found.agreement < 1
 
 
 def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
@@ -188,7 +193,11 @@ def test_a_metric_that_is_no_number_is_the_worst(found):
         ({"metric": "bleu"}, UnknownNameError, "unknown metric 'bleu'"),
         ({"metric": "f1", "labels": None}, DataError, "'f1' needs labels"),
         ({"minutes": 0}, PyramidError, "minutes must be above 0"),
-        ({"held_out": 0.4}, PyramidError, r"held out must be 0.42 to 0.58 of 60 texts.*got 0.4"),
+        ({"held_out": 0.4}, PyramidError, r"held out must be 25 to 35 of 60 texts.*got 0.4, which is 24; 0.5"),
+        ({"held_out": 0.42, "rows": 59}, PyramidError, r"held out must be 25 to 34 of 59 texts.*got 0.42, which is 24"),
+        ({"held_out": 1.0}, PyramidError, "held out must be a number between 0 and 1, got 1.0"),
+        ({"held_out": float("nan")}, PyramidError, "held out must be a number between 0 and 1, got nan"),
+        ({"held_out": "half"}, PyramidError, "held out must be a number between 0 and 1, got 'half'; 0.5"),
         ({"labels": ["pos"] * 59 + ["so-so"]}, DataError, "'so-so', which the model does not know"),
     ],
 )
@@ -207,6 +216,19 @@ def test_a_pyramid_and_an_encoder_are_refused(dense_dir, learner_dir, sentiment)
         find_pyramid(pyramid, 1.5, texts)
     with pytest.raises(PyramidError, match="no trained classifier"):
         find_pyramid(PyramidClassifier.from_pretrained(learner_dir, "dense"), 1.5, texts)
+
+
+def test_shares_that_are_enough_in_whole_rows():
+    for share, rows in ((0.43, 59), (0.59, 59), (0.5, 50), (0.5, 51), (0.29, 100), (np.float32(0.5), 60)):
+        find_module.check_held_out(share, rows)
+    with pytest.raises(PyramidError, match="which is 35"):
+        find_module.check_held_out(0.6, 59)
+
+
+def test_one_layer_is_refused_for_what_it_is(tiny_bert, tokenizer, sentiment):
+    dense = PyramidClassifier(tiny_bert(layers=1), tokenizer, labels=Labels(("neg", "pos")))
+    with pytest.raises(PyramidError, match=r"at least 2 layers, got 1: the last layer .* computes CLS alone"):
+        find_pyramid(dense, 1.5, sentiment(60)[0], target="ideal")
 
 
 def test_methods_are_valid_settings():
@@ -318,8 +340,21 @@ def test_labels_are_read_if_they_are_there(capsys, dense_dir, rows_file, tmp_pat
     assert main([*call, "--out", str(tmp_path / "a"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] is None
     assert main([*call, "--out", str(tmp_path / "b"), "--metric", "f1"]) == 1
-    assert "'label'" in capsys.readouterr().err
+    assert "--metric f1 needs labels, and row 1 of" in (err := capsys.readouterr().err)
+    assert "has no column 'label'; name another with --label-column, or leave out --metric" in err
     assert not (tmp_path / "b").exists()
+
+
+def test_labels_that_the_model_does_not_know_can_be_left_aside(capsys, dense_dir, rows_file, tmp_path):
+    rows_file.write_text(rows_file.read_text().replace(",pos", ",good"))
+    call = ["speedup", str(dense_dir), "--data", str(rows_file), "--speedup", "1.4", "--ideal", "--minutes", "0.01"]
+    call += ["--out", str(tmp_path / "fast")]
+    assert main(call) == 1
+    shown = capsys.readouterr().err
+    assert "'good', which the model does not know" in shown
+    assert "pass --no-labels to go by agreement alone" in shown
+    assert main([*call, "--no-labels", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] is None
 
 
 @pytest.mark.parametrize(
@@ -327,6 +362,13 @@ def test_labels_are_read_if_they_are_there(capsys, dense_dir, rows_file, tmp_pat
     [
         (["--speedup", "0"], 2, "speedup must be a number"),
         (["--speedup", "2", "--minutes", "0"], 2, "--minutes must be above 0"),
+        (["--speedup", "2", "--held-out", "0.3"], 2, "must be 25 to 55 of 80 texts"),
+        (["--speedup", "2", "--held-out", "2"], 2, "must be a number between 0 and 1, got 2.0"),
+        (["--speedup", "2", "--metric", "bleu"], 2, "unknown metric 'bleu'"),
+        (["--speedup", "2", "--max-length", "1"], 2, "--max-length must be in 2-128, got 1"),
+        (["--speedup", "2", "--max-length", "129"], 2, "--max-length must be in 2-128, got 129"),
+        (["--speedup", "2", "--no-labels", "--metric", "f1"], 2, "leave out --metric and --label-column"),
+        (["--speedup", "2", "--no-labels", "--label-column", "stars"], 2, "--no-labels reads no labels"),
         (["--speedup", "50", "--ideal"], 1, "cannot be reached"),
     ],
 )

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from pyramid_bert import PyramidClassifier, Schedule, pyramidize
 from pyramid_bert.cli import main
+from pyramid_bert.labels import Labels
 
 TEXTS = [
     "a good film with a strong story and a very funny cast",
@@ -64,6 +66,20 @@ def test_wrong_calls(capsys, tiny_model_dir, data, arguments, code, message):
 def test_a_schedule_that_keeps_everything(capsys, tiny_model_dir, data):
     assert main(["theory", str(tiny_model_dir), "--data", str(data), "--keep-ratio", "1", "--last-layer", "1"]) == 1
     assert "keeps every token of the 4 texts" in capsys.readouterr().err
+
+
+def test_a_pyramid_of_clusters_is_measured_as_a_core_set(capsys, tiny_bert, tokenizer, data, tmp_path):
+    schedule = Schedule.exponential(0.4, 3)
+    clusters = pyramidize(tiny_bert(), schedule, "cluster", metric="cosine", within=5)
+    PyramidClassifier(clusters, tokenizer, labels=Labels(("bad", "good"))).save(tmp_path / "model")
+    command = ("theory", tmp_path / "model", "--data", data)
+    assert main([str(word) for word in command]) == 1
+    assert "--selector coreset" in capsys.readouterr().err
+    settings = json.loads(output(capsys, *command, "--selector", "coreset", "--json"))["settings"]
+    assert (settings["selector"], settings["metric"], settings["within"]) == ("coreset", "cosine", None)
+    assert settings["schedule"] == schedule.to_dict()
+    assert main([str(word) for word in (*command, "--selector", "coreset", "--within", "5")]) == 1
+    assert "within goes with the selector 'cluster'" in capsys.readouterr().err
 
 
 def test_an_empty_file_and_labels_that_the_model_does_not_know(capsys, tiny_model_dir, tmp_path):

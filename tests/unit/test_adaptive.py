@@ -197,6 +197,16 @@ def test_what_cannot_be_solved(tiny_bert, items):
         solve_adaptive(tiny_bert(), 0.5, items)
     with pytest.raises(DataError, match="at least 50 texts, got 49"):
         solve_adaptive(tiny_bert(), 1.5, items[:49])
+    with pytest.raises(PyramidError, match=r"relative must be True, got False.*leave it out"):
+        solve_adaptive(tiny_bert(), 1.5, items, relative=False)
+
+
+def test_an_encoder_without_a_head_is_refused_by_name(tiny_bert, items):
+    encoder = tiny_bert().bert
+    with pytest.raises(PyramidError, match=r"got BertModel, which has no head; give AutoModelForSequence"):
+        Schedule.adaptive_for_speedup(encoder, 1.5, items)
+    with pytest.raises(PyramidError, match="got BertModel, which has no head"):
+        kept_lengths(pyramidize(encoder, Schedule.adaptive(0.5)), items)
 
 
 def test_the_ledger_counts_what_was_kept(tiny_bert, items):

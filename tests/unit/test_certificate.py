@@ -153,6 +153,18 @@ def test_it_is_saved_with_the_model_as_json_and_forgotten_by_training(clf, texts
     assert loaded.certificate is None
 
 
+def test_from_pretrained_reads_the_certificate_of_the_pyramid_that_was_saved(clf, texts, tmp_path):
+    clf.certificate = Certificate.fit(clf, texts)
+    clf.save(tmp_path / "model")
+    for same in ({}, {"schedule": SCHEDULE}, {"selector": "coreset"}):
+        opened = PyramidClassifier.from_pretrained(tmp_path / "model", **same)
+        assert opened.certificate == clf.certificate
+    opened.save(tmp_path / "model")
+    assert PyramidClassifier.load(tmp_path / "model").certificate == clf.certificate
+    for other in ({"schedule": "dense"}, {"schedule": Schedule.constant(0.5)}, {"reduce": "drop"}):
+        assert PyramidClassifier.from_pretrained(tmp_path / "model", **other).certificate is None
+
+
 def test_other_settings_need_another_certificate(clf, texts):
     clf.certificate = Certificate.fit(clf, texts)
     pyramidize(clf.model, Schedule.constant(0.5))
@@ -167,10 +179,37 @@ def test_damaged_certificates(tmp_path, text):
         Certificate.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"quantiles": []}, "its quantiles must be finite numbers"),
+        ({"quantiles": 0.5}, "its quantiles must be finite numbers"),
+        ({"knots": ["low"], "chances": [0.1]}, r"its knots must be finite numbers.*'low'"),
+        ({"chances": [float("nan")], "knots": [0.1]}, "its chances must be finite numbers"),
+        ({"knots": [0.2, 0.1], "chances": [0.1, 0.2]}, "do not belong together"),
+        ({"knots": [0.1], "chances": [0.1, 0.2]}, "do not belong together"),
+        ({"weights": [1.0]}, "do not belong together"),
+        ({"rows": "many"}, "its rows must be of type int"),
+        ({"settings": None}, "its settings must be of type dict"),
+    ],
+)
+def test_numbers_that_are_none_are_refused_when_they_are_read(tmp_path, change, message):
+    good = Certificate.of(trial([0.1, 0.5, 0.9] * 20, [0.0] * 60, [False, False, True] * 20), "confidence", {})
+    assert Certificate.from_dict(good.to_dict()) == good
+    (tmp_path / "certificate.json").write_text(json.dumps({**good.to_dict(), **change}))
+    with pytest.raises(CheckpointError, match=f"certificate.json: .*{message}.*remove it, and calibrate again"):
+        Certificate.load(tmp_path)
+
+
 # ---- refusals, before any work ----
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, True, "all"])
+@pytest.mark.parametrize("share", [np.float32(0.25), np.float64(0.25), np.array([0.25], dtype=np.float32)[0]])
+def test_a_share_of_numpy_is_one(clf, texts, share):
+    assert clf.answers(texts, fallback=share).rerun.sum() == 20
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), True, "all"])
 def test_fallback_is_a_share(clf, texts, share):
     with pytest.raises(PyramidError, match=r"share of the texts in 0-1, got"):
         clf.predict(texts, fallback=share)

@@ -14,8 +14,10 @@ from transformers import (
 )
 
 from pyramid_bert import PyramidError, Schedule, is_pyramid, pyramid_settings, pyramidize, restore
-from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.adapters import base_model, pyramid_encoder
 from pyramid_bert.errors import UnsupportedModelError
+from pyramid_bert.lra import load_presets
+from pyramid_bert.lra.models import make_model
 from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification
 
 N = 40
@@ -113,7 +115,7 @@ def test_saved_and_loaded_it_is_the_same(make, family, method, tmp_path):
     assert pyramid_settings(loaded) == pyramid_settings(model)
     with torch.no_grad():
         assert torch.equal(loaded(ids()).logits, model(ids()).logits)
-    with pytest.raises(KeyError, match="pyramid-bert"):
+    with pytest.raises((KeyError, PyramidError), match="pyramid-bert"):
         type(restore(copy.deepcopy(model))).from_pretrained(tmp_path)
 
 
@@ -129,6 +131,46 @@ def test_restoring_leaves_nothing_behind(make, family):
         assert torch.equal(model(ids()).logits, before)
     assert not is_pyramid(model)
     assert (type(model), type(model.config)) == (kind, config)
+
+
+@both
+def test_dropout_has_no_say_in_the_choice(make, family, tmp_path):
+    """Neither here nor after saving and loading; it comes back with the dense model."""
+    model = pyramidize(make[family](hidden_dropout_prob=0.3), Schedule.input_only(0.5), reduce="drop")
+    pyramidize(model, Schedule.input_only(0.4), reduce="drop")  # new settings
+    model.save_pretrained(tmp_path)
+    for pyramid in (model, copy.deepcopy(model), AutoModelForSequenceClassification.from_pretrained(tmp_path)):
+        base = pyramid.performer if family == "performer" else pyramid.bert
+        chosen = [base.encoder.begin(_embedded(base.train(mode)), None).tokens.hidden for mode in (True, False)]
+        assert torch.equal(*chosen)
+        assert any(part.p == 0.3 for part in base.encoder.layer.modules() if isinstance(part, torch.nn.Dropout))
+        restore(pyramid)
+        assert base.embeddings.dropout.p == 0.3
+        assert not torch.equal(_embedded(base.train()), _embedded(base))
+        assert not base.embeddings._forward_hooks
+        assert not base._forward_pre_hooks
+
+
+def _embedded(base):
+    return base.embeddings(ids(), None, None)
+
+
+def test_a_pyramid_inside_keeps_its_dropout(make):
+    model = pyramidize(make["performer"](hidden_dropout_prob=0.3), Schedule.exponential(0.25, last_layer=2))
+    assert model.performer.embeddings.dropout.p == 0.3
+    assert restore(model).performer.embeddings.dropout.p == 0.3
+
+
+@pytest.mark.parametrize("name", ["performer-cifar10", "bigbird-cifar10"])
+@pytest.mark.parametrize("keep", [None, 0.5])
+def test_models_of_long_range_arena_are_loaded_without_dropout_at_the_input(name, keep, tmp_path):
+    preset = load_presets()[name]
+    make_model(preset, None if keep is None else Schedule.input_only(keep), seed=0).save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert loaded.config.hidden_dropout_prob == preset.dropout > 0
+    assert base_model(loaded).embeddings.dropout.p == 0
+    with pytest.raises(PyramidError, match=r"without a schedule .* got selector, seed_of; give Schedule\.input_only"):
+        make_model(preset, None, seed=0, selector="first", seed_of=1)
 
 
 @both
@@ -254,12 +296,31 @@ def test_threads_may_share_a_bigbird(make):
     assert not any(part.training for part in model.modules())
 
 
-def test_numpys_generator_is_left_alone(make):
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_numpys_generator_is_left_alone(make, reentrant):
+    """Also by the layers that gradient checkpointing runs a second time."""
     model = pyramidize(make["bigbird"]().train(), Schedule.input_only(0.5))
+    if reentrant is not None:
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
     np.random.seed(7)
-    expected = np.random.RandomState(7).rand()
-    model(ids())
-    assert np.random.rand() == expected
+    expected = np.random.RandomState(7)
+    loss = model(ids(), labels=torch.tensor([0, 1, 2])).loss
+    assert np.random.rand() == expected.rand()
+    loss.backward()
+    assert np.random.rand() == expected.rand()
+
+
+@pytest.mark.parametrize(("block", "n", "keep", "kept"), [(8, 200, 0.5, 104), (64, 1001, 0.8, 832)])
+def test_blocks_of_the_papers_sizes(make, block, n, keep, kept):
+    """As if the dense model had been given the kept tokens alone; 13 blocks, one more than needed."""
+    sizes = {"block_size": block, "num_random_blocks": 3, "max_position_embeddings": 1024, "hidden_size": 8}
+    model = make["bigbird"](**sizes).train()
+    row = ids(rows=1, n=n)
+    with torch.no_grad():
+        dense = model(row[:, :kept]).logits
+        pyramid = pyramidize(model, Schedule.input_only(keep), "first")
+        assert pyramid_settings(pyramid).schedule.lengths(n, 2) == (kept, kept)
+        assert torch.allclose(pyramid(row).logits, dense, atol=1e-5)
 
 
 def test_a_keep_ratio_that_leaves_too_few_blocks(make):
@@ -269,15 +330,27 @@ def test_a_keep_ratio_that_leaves_too_few_blocks(make):
     model = pyramidize(make["bigbird"](), Schedule.input_only(0.02))
     with pytest.raises(PyramidError, match=r"leaves 1 of 40 tokens, less than a block of 2"):
         model(ids())
+    model = pyramidize(make["bigbird"](block_size=4), Schedule.input_only(0.2))
+    with pytest.raises(PyramidError, match=r"leaves 8 of 37 tokens, 2 blocks of 4"):  # 37, not what fills up a block
+        model(ids(n=37))
 
 
-def test_an_input_too_short_for_blocks_changes_nothing(make):
+def test_an_input_too_short_for_blocks_changes_nothing(make, monkeypatch):
+    logged = []
+    monkeypatch.setattr("transformers.models.big_bird.modeling_big_bird.logger.warning", logged.append)
     model = pyramidize(make["bigbird"](), Schedule.input_only(0.5))
+    short = model.get_input_embeddings()(ids(n=12))
     with torch.no_grad():
         before = model(ids()).logits
-        with pytest.raises(PyramidError, match=r"shorter than the 16 tokens .* blocks of 2"):
-            model(ids(n=12))
+        for given in ({"input_ids": ids(n=12)}, {"inputs_embeds": short}):
+            with pytest.raises(PyramidError, match=r"has 12 tokens, 6 blocks of 2, .* at least 8 blocks, 16 tokens"):
+                model(**given)
+        with pytest.raises(PyramidError, match="keeps its attention_type 'block_sparse', got 'original_full'"):
+            model.bert.set_attention_type("original_full")
         assert torch.equal(model(ids()).logits, before)
+        least = pyramidize(make["bigbird"](), Schedule.input_only(1.0), "first")
+        assert least(ids(n=15)).logits.isfinite().all()  # 8 blocks, the last of them filled up
+    assert not any("Changing attention type" in line for line in logged)
     spoiled = make["bigbird"]()
     spoiled(ids(n=12))
     with pytest.raises(UnsupportedModelError, match="turned to full attention because of a short input"):

@@ -321,7 +321,7 @@ def test_reviews_from_the_hub(monkeypatch):
 
 # ---- Pathfinder ----
 
-TINY = PathfinderSettings(contour_length=2, distractors=0)
+TINY = PathfinderSettings(contour_length=3, distractors=0)
 
 
 @pytest.mark.parametrize("inner", ["", "pathfinder32"])
@@ -343,7 +343,7 @@ def test_pathfinder_folders_that_are_wrong(tmp_path):
     make_pathfinder(tmp_path / "few", 4, TINY)
     with pytest.raises(DataError, match=r"has 4 images, too few for the split 'dev'; make at least 10"):
         load_lra("pathfinder32", tmp_path / "few", "dev")
-    large = PathfinderSettings(contour_length=2, distractors=0, window=40)
+    large = PathfinderSettings(contour_length=3, distractors=0, window=40)
     make_pathfinder(tmp_path / "large", 10, large)
     with pytest.raises(DataError, match=r"are 40x40, not 32x32"):
         load_lra("pathfinder32", tmp_path / "large", "dev")

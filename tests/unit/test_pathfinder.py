@@ -77,7 +77,7 @@ def test_the_label_follows_from_the_paths(drawings):
 
 
 def test_both_labels_are_about_as_frequent():
-    settings = PathfinderSettings(contour_length=2, distractors=0)
+    settings = PathfinderSettings(contour_length=3, distractors=0)
     labels = [draw_pathfinder(settings, 5, index).label for index in range(400)]
     assert 160 < sum(labels) < 240  # four standard deviations
 
@@ -144,6 +144,18 @@ def test_snakes_begin_where_they_should_and_stay_off_the_edge(drawings):
             assert line(snake).max() <= 30
 
 
+@pytest.mark.parametrize(("thickness", "margin"), [(0.2, 0.61), (1.42, 0)])
+def test_snakes_keep_apart_with_the_least_settings(thickness, margin):
+    least = {"dash_thickness": thickness, "dash_margin": margin, "seed_distance": 1, "contour_length": 3}
+    settings = PathfinderSettings(**least, continuity=0, distractors=0)
+    for index in range(60):
+        drawing = draw_pathfinder(settings, 0, index)
+        ends = {tip for snake in drawing.snakes for tip in snake.tips if tip == tuple(map(int, tip))}
+        assert len(ends) == 4
+        one, other = (set(map(tuple, np.rint(dots(snake)).reshape(-1, 2))) for snake in drawing.snakes)
+        assert not one & other
+
+
 def test_continuity_makes_snakes_straighter():
     def turns(continuity):
         settings = PathfinderSettings(contour_length=3, distractors=0, continuity=continuity)
@@ -181,10 +193,10 @@ def test_images_stay_what_they_are():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"window": 0}, "window must be an integer of at least 1, got 0"),
+        ({"window": 4}, "window must be an integer of at least 5, got 4"),
         ({"window": 32.5}, "window must be an integer .* got 32.5"),
-        ({"contour_length": 0}, "contour_length must be an integer of at least 1, got 0"),
-        ({"contour_length": -3}, "contour_length .* got -3; Long Range Arena has 14"),
+        ({"contour_length": 1}, "contour_length must be an integer of at least 3, got 1; Long Range Arena has 14"),
+        ({"contour_length": 2}, "contour_length must be an integer of at least 3, got 2"),
         ({"distractors": -1}, "distractors must be an integer of at least 0, got -1"),
         ({"dash_length": -2}, "dash_length must be a number above 0, got -2"),
         ({"dash_length": nan}, "dash_length must be a number above 0, got nan"),
@@ -192,6 +204,9 @@ def test_images_stay_what_they_are():
         ({"continuity": inf}, "continuity must be a number of at least 0, got inf"),
         ({"marker_radius": "big"}, "marker_radius must be a number above 0, got 'big'"),
         ({"marker_radius": 17}, "marker_radius 17 are larger than the 32x32 window; it must be at most 16"),
+        ({"seed_distance": 0.9}, "seed_distance must be a number of at least 1, got 0.9; Long Range Arena has 7"),
+        ({"dash_thickness": 0.1}, "dash_thickness must be a number of at least 0.2, got 0.1; Long Range Arena has 0.5"),
+        ({"dash_margin": 0.4}, "a disc could lie on two snakes: .* 0.71, got 0.65; make dash_margin at least 0.46"),
         ({"padding": 16}, "a padding of 16 leaves nothing of a 32x32 window"),
         ({"seed_distance": 8}, "a seed_distance of 8 leaves no place .* must be below 8"),
         ({"dash_length": 60, "seed_distance": 2}, "dash_length 60 .* does not fit into a 32x32 window"),
@@ -303,6 +318,17 @@ def test_other_images_are_not_mixed(tmp_path):
     ]:
         with pytest.raises(PyramidError, match=message):
             make_pathfinder(tmp_path, images, settings, seed=seed)
+    assert contents(tmp_path) == before
+
+
+def test_images_without_a_record_are_not_taken(tmp_path):
+    make_pathfinder(tmp_path, 10, EASY, seed=1)
+    (tmp_path / store.RECORD).unlink()
+    before = contents(tmp_path)
+    with pytest.raises(
+        PyramidError, match=r"holds images-00000\.npz and no pathfinder\.json .*; remove the images, or"
+    ):
+        make_pathfinder(tmp_path, 10, EASY, seed=0)
     assert contents(tmp_path) == before
 
 

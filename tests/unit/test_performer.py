@@ -104,6 +104,22 @@ def test_a_bias_counts_a_key_several_times_and_leaves_pads_out():
         assert torch.allclose(favor_attention(query, key, value, bias, w, kernel=kernel), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("lowest", [LOWEST, -math.inf])
+@pytest.mark.parametrize(("kernel", "count"), [("softmax", 64), ("relu", 64), ("relu", 0)])
+def test_a_row_without_real_keys_is_finite_and_changes_no_other(kernel, count, lowest):
+    query, key, value = (x.requires_grad_() for x in qkv())
+    w = features(count) if count else None
+    bias = torch.zeros(2, 1, 1, 12)
+    bias[0], bias[1, ..., 9:] = lowest, lowest
+    out = favor_attention(query, key, value, bias, w, kernel=kernel)
+    out.square().sum().backward()
+    alone = favor_attention(query[1:], key[1:, :, :9], value[1:, :, :9], None, w, kernel=kernel)
+    assert torch.allclose(out[1:], alone, atol=1e-5)
+    assert out.isfinite().all()
+    assert out.abs().max() <= value.detach().abs().amax() * (1 + 1e-4)  # a mean of values
+    assert all(x.grad.isfinite().all() for x in (query, key, value))
+
+
 @pytest.mark.parametrize("kernel", ["softmax", "relu"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 300.0])
 def test_large_and_small_numbers_stay_finite(scale, kernel):
@@ -146,11 +162,21 @@ def test_time_and_memory_are_linear_in_the_tokens():
         ({"redraw_every": -1}, "redraw_every must be at least 0, got -1"),
         ({"qkv_size": 10}, "multiple of the 4 heads, got 10"),
         ({"num_attention_heads": 0}, "num_attention_heads must be at least 1, got 0"),
+        ({"qkv_size": -4}, "qkv_size must be at least 1, got -4; None takes hidden_size"),
+        ({"qkv_size": 0}, "qkv_size must be at least 1, got 0; None takes hidden_size"),
+        ({"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
+        ({"vocab_size": 0}, "vocab_size must be at least 1, got 0"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1, got -1"),
     ],
 )
 def test_what_a_config_refuses(settings, words):
     with pytest.raises(PyramidError, match=words):
         PerformerConfig(**{"hidden_size": 16, "num_attention_heads": 4, **settings})
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(PyramidError, match="unknown hidden_act 'gellu'; did you mean 'gelu'"):
+        PerformerModel(PerformerConfig(hidden_size=16, num_attention_heads=4, hidden_act="gellu"))
 
 
 # ---- the model ----
@@ -250,3 +276,33 @@ def test_hidden_states_can_be_asked_for(performer):
 def test_a_longer_input_than_positions_is_refused(performer):
     with pytest.raises(PyramidError, match="the input has 65 tokens and the model 64 positions"):
         performer()(torch.ones(1, 65, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"position_ids": torch.arange(53, 65)[None]}, r"position_ids must be from 0 to 63, got 53 to 64; .*=65"),
+        ({"position_ids": torch.arange(-1, 11)[None]}, "position_ids must be from 0 to 63, got -1 to 10"),
+        ({"position_ids": torch.arange(9)[None]}, r"position_ids must name 12 positions a row, got shape \(1, 9\)"),
+        ({"attention_mask": torch.ones(2, 9)}, r"attention_mask must be of the input's shape \(2, 12\), got \(2, 9\)"),
+        ({"input_ids": torch.ones(2, 0, dtype=torch.long)}, r"at least one token a row, got shape \(2, 0\)"),
+        ({"input_ids": torch.ones(12, dtype=torch.long)}, r"input_ids must be \(rows, tokens\) .*, got shape \(12,\)"),
+        ({"input_ids": None, "inputs_embeds": torch.ones(2, 0, 16)}, r"inputs_embeds must .* shape \(2, 0, 16\)"),
+    ],
+)
+def test_inputs_that_are_refused(performer, given, words):
+    model = performer(redraw_every=1).train()
+    with pytest.raises(PyramidError, match=words):
+        model(**{"input_ids": torch.arange(2, 26).view(2, 12), **given})
+    assert model.performer.steps == 0
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "relu"])
+def test_a_row_of_padding_alone_is_finite(performer, kernel):
+    model, ids = performer(kernel=kernel), torch.arange(2, 26).view(2, 12)
+    mask = torch.ones(2, 12)
+    mask[0] = 0
+    with torch.no_grad():
+        logits = model(ids, attention_mask=mask).logits
+        assert logits.isfinite().all()
+        assert torch.allclose(logits[1:], model(ids[1:]).logits, atol=1e-5)

@@ -218,9 +218,17 @@ def test_the_encoder_leaves_nothing_with_the_embeddings():
 
 
 def test_dropout_before_the_choice_leaves_no_tables():
-    model = pyramidize(make("performer", hidden_dropout_prob=0.5), Schedule.input_only(0.5)).train()
+    model = pyramidize(make("performer"), Schedule.input_only(0.5)).train()
+    base_model(model).embeddings.dropout.p = 0.5  # put back by hand
     assert Summands.taken_from(embedded(model, input_ids=ids())) is None
     assert Summands.taken_from(embedded(model.eval(), input_ids=ids())) is not None
+
+
+def test_bert_has_no_dropout_before_the_choice_either(tiny_bert):
+    model = tiny_bert()
+    model.bert.embeddings.dropout.p = 0.1
+    assert pyramidize(model, Schedule.input_only(0.5)).bert.embeddings.dropout.p == 0
+    assert restore(model).bert.embeddings.dropout.p == 0.1
 
 
 def test_two_types_of_tokens_have_no_tables():

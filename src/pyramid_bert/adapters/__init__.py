@@ -1,24 +1,25 @@
 """Where the pipe is fitted: one small file a model family. The encoder of a model is replaced, and nothing else.
 
-A selection at the input also listens to the embeddings, which stay as they are (`summands`).
+A selection at the input also listens to the embeddings, which lose their dropout (`at_input`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ..backbone import Backbone
 from ..config import PyramidConfig
 from ..encoder import PyramidEncoder
 from ..errors import UnsupportedModelError
+from .at_input import AtInput
 from .bert import BertBackbone, BertPyramidEncoder, check_bert
-from .bigbird import BigBirdPyramidEncoder, check_bigbird, for_bigbird
+from .bigbird import BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
 from .performer import PerformerBackbone, PerformerPyramidEncoder, check_performer, for_performer
-from .summands import leave_summands
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Adapter:
         backbone: The object that runs the halves of its layers; None where layers run whole.
         settings: The pyramid's settings for a model's config: raises for those that the family cannot run, and fits
             the others to it.
+        watch: Further hooks on the base model, for as long as a pyramid selects at its input.
         bare: Whether the base model may be a pyramid without a head.
     """
 
@@ -44,6 +46,7 @@ class Adapter:
     make: Callable[..., PyramidEncoder]
     backbone: Backbone | None
     settings: Callable[[PyramidConfig, Any], PyramidConfig] = lambda config, model: config
+    watch: Callable[[Any], Sequence[RemovableHandle]] = lambda base: ()
     bare: bool = True
 
 
@@ -73,6 +76,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         make=BigBirdPyramidEncoder,
         backbone=None,
         settings=for_bigbird,
+        watch=watch_bigbird,
         bare=False,  # transformers cuts its own padding off the end of what the encoder returns
     ),
 )
@@ -125,8 +129,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     pyramid.owner = (base,)
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     if config.placement == "input":
-        # First, so that what another hook makes of the embeddings carries nothing.
-        pyramid.embeddings_hook = base.embeddings.register_forward_hook(leave_summands, prepend=True, with_kwargs=True)
+        pyramid.at_input = AtInput(base, *adapter.watch(base))
     base.encoder = pyramid
 
 
@@ -136,8 +139,8 @@ def remove_encoder(model: nn.Module) -> None:
     assert isinstance(base.encoder, PyramidEncoder)
     (encoder,) = base.encoder.replaced
     encoder.training = base.encoder.training
-    if base.encoder.embeddings_hook is not None:
-        base.encoder.embeddings_hook.remove()
+    if base.encoder.at_input is not None:
+        base.encoder.at_input.remove()
     base.encoder = encoder
 
 

@@ -7,7 +7,8 @@ are 0 or 1. Three things of transformers' BigBird are not left as they are:
   attention needs; here that is an error, and the model stays as it was;
 - in evaluation it puts block 0 in the place of all random blocks; here they are those of training, as in Long Range
   Arena, so that a model is evaluated as it was trained;
-- it seeds numpy's global generator in every pass; here the generator is put back.
+- it seeds numpy's global generator in every pass; here the generator is put back, also after what gradient
+  checkpointing runs a second time.
 
 In the last layer a classifier reads CLS alone. CLS stands in the first block, whose queries see every key, so its own
 attention is a plain one of a single query, whatever the blocks: no more of that layer is computed. In the layers below
@@ -26,7 +27,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
 from transformers.models.big_bird.modeling_big_bird import BigBirdEncoder, BigBirdModel
 
@@ -36,8 +38,8 @@ from ..errors import PyramidError, UnsupportedModelError
 from ..schedule import InputSchedule
 from .bert import checkpointed, fire_hooks, key_mask
 
-# Layers are told to take the blocks of training, and numpy's generator belongs to all: one pass at a time.
-_ONE_PASS = threading.RLock()
+# Layers are told to take the blocks of training, and numpy's generator belongs to all: one layer at a time.
+_ONE_LAYER = threading.RLock()
 
 
 class BigBirdPyramidEncoder(PyramidEncoder):
@@ -54,7 +56,6 @@ class BigBirdPyramidEncoder(PyramidEncoder):
         sparse = to_mask is not None
         mask = key_mask(attention_mask) if to_mask is None else to_mask[:, 0, 0] != 0
         least = least_tokens(self.config) if sparse else 1
-        check_blocks(self.schedule, hidden_states.shape[1], self.config)
         tokens = self.begin(hidden_states, mask).tokens
         hidden = tokens.hidden
         block = self.config.block_size if sparse else 1
@@ -65,9 +66,8 @@ class BigBirdPyramidEncoder(PyramidEncoder):
         wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
         whole = len(self.layer) - int(self.cls_only and not wants_all)
         masks = _masks(real, block if sparse else None)
-        with _blocks_of_training(self.layer[:whole] if sparse else ()):
-            for layer in self.layer[:whole]:
-                hidden = layer(hidden, **masks)
+        for layer in self.layer[:whole]:
+            hidden = checkpointed(layer, _in_blocks, layer, hidden, masks) if sparse else layer(hidden, **masks)
         for layer in self.layer[whole:]:
             after = checkpointed(layer, _cls_alone, layer, hidden, _key_bias(real))
             # BigBirdModel cuts what it has added to fill up a block off the end, and CLS has to stay.
@@ -75,13 +75,34 @@ class BigBirdPyramidEncoder(PyramidEncoder):
         return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
 
     def set_attention_type(self, value: str) -> None:
-        """Called by `BigBirdModel`, after it has changed its own mind, when an input is too short: refused."""
-        self.owner[0].attention_type = self.config.attention_type
+        """Called by `BigBirdModel`, after it has changed its own mind: refused."""
+        kept = self.owner[0].attention_type = self.config.attention_type
         raise PyramidError(
-            f"the input is shorter than the {least_tokens(self.config)} tokens that block-sparse attention needs with "
-            f"blocks of {self.config.block_size}; pad it, or build the model with a smaller block_size or "
+            f"a BigBird that selects keeps its attention_type {kept!r}, got {value!r}; restore(model) first, or build "
+            f"the model with attention_type={value!r}"
+        )
+
+
+def watch_bigbird(base: Any) -> list[RemovableHandle]:
+    """Looks at inputs before `BigBirdModel` does, which changes its attention when one is too short."""
+    return [base.register_forward_pre_hook(_check_length, with_kwargs=True)]
+
+
+def _check_length(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A forward pre-hook of `BigBirdModel`: raises when an input, or what is kept of it, is too short for blocks."""
+    names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+    found = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = found.get("inputs_embeds") if found.get("input_ids") is None else found["input_ids"]
+    if given is None or model.config.attention_type != "block_sparse":
+        return
+    n, block, least = given.shape[1], model.config.block_size, least_tokens(model.config)
+    if n <= least - block:
+        raise PyramidError(
+            f"the input has {n} tokens, {-(-n // block)} blocks of {block}, and block-sparse attention needs at least "
+            f"{least // block} blocks, {least} tokens; pad it, or build the model with a smaller block_size or "
             "attention_type='original_full'"
         )
+    check_blocks(model.encoder.schedule, n, model.config)
 
 
 def least_tokens(config: Any) -> int:
@@ -98,11 +119,9 @@ def least_tokens(config: Any) -> int:
 
 
 def check_blocks(schedule: Any, n: int, config: Any) -> None:
-    """Raises when a schedule leaves fewer of `n` tokens than block-sparse attention needs."""
-    if config.attention_type != "block_sparse":
-        return
-    kept, block, least = schedule.lengths(n, config.num_hidden_layers)[0], config.block_size, least_tokens(config)
-    if kept >= least:
+    """Raises when a schedule leaves fewer of `n` tokens, in whole blocks, than block-sparse attention needs."""
+    block, least = config.block_size, least_tokens(config)
+    if schedule.lengths(-(-n // block) * block, config.num_hidden_layers)[0] >= least:
         return
     share = dataclasses.replace(schedule, multiple_of=1).lengths(n, config.num_hidden_layers)[0]
     few = "less than a block" if share < block else f"{-(-share // block)} blocks"
@@ -172,18 +191,21 @@ def _cls_alone(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
     return cast(Tensor, layer.feed_forward_chunk(layer.attention.output(context, cls)))
 
 
+def _in_blocks(layer: Any, hidden: Tensor, masks: dict[str, Tensor | None]) -> Tensor:
+    """What `layer` makes of all of its tokens (B, N, D); for `checkpointed`, which may run it twice."""
+    with _blocks_of_training(layer.attention.self):
+        # Called as the plain module: the layer's own call would put the checkpoint inside of the block above.
+        return cast(Tensor, nn.Module.__call__(layer, hidden, **masks))
+
+
 @contextmanager
-def _blocks_of_training(layers: Any) -> Iterator[None]:
+def _blocks_of_training(attention: Any) -> Iterator[None]:
     """Random blocks as in training, and numpy's generator as it was. Such attention has no dropout of its own."""
-    with _ONE_PASS:
-        state = np.random.get_state(legacy=True)
-        attentions = [layer.attention.self for layer in layers]
-        modes = [attention.training for attention in attentions]
+    with _ONE_LAYER:
+        state, mode = np.random.get_state(legacy=True), attention.training
         try:
-            for attention in attentions:
-                attention.training = True
+            attention.training = True
             yield
         finally:
-            for attention, mode in zip(attentions, modes, strict=True):
-                attention.training = mode
+            attention.training = mode
             np.random.set_state(state)

@@ -59,6 +59,7 @@ def kept_lengths(
     if not settings.schedule.is_adaptive:
         layers = pyramid.config.num_hidden_layers
         return [settings.schedule.lengths(len(item), layers) for item in items]
+    _check_head(pyramid)
     covers = outputs_of(pyramid, items, pad_id, batch_size=batch_size, covers=True).covers
     assert covers is not None
     return [tuple(row) for row in covers.kept.tolist()]
@@ -86,7 +87,7 @@ def solve_adaptive(
     """The adaptive schedule with the smallest radius that reaches an ideal speed-up on a sample of the texts.
 
     Args:
-        model: A dense model or a pyramid, in evaluation mode; it is not changed.
+        model: A dense classifier or a pyramid, in evaluation mode; it is not changed.
         speedup: Dense over pyramid multiply-accumulates at true lengths, on average.
         items: At least 50 encoded texts; up to 256 of them are run.
         pad_id: The padding token.
@@ -95,10 +96,8 @@ def solve_adaptive(
         after_each: Called after each run over the sample, for a progress bar.
         **shape: What `Schedule.adaptive` takes beside the radius, which is always relative: `first_layer`, `steps`, …
     """
-    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not speedup >= 1:
-        raise PyramidError(f"speedup must be a number of at least 1, got {speedup!r}; 2 means half of the work")
-    if len(items) < MIN_ITEMS:
-        raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {len(items)}")
+    _check_wanted(speedup, len(items), shape.get("relative", True))
+    _check_head(model)
     shape = {"min_tokens": 2, **shape}
     sample = list(items)[:: max(1, len(items) // _SAMPLE)][:_SAMPLE]
     pyramid = copy.deepcopy(model).eval()
@@ -129,3 +128,25 @@ def solve_adaptive(
             low = middle
     means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
     return AdaptiveSolution(Schedule.adaptive(high, **shape), speedup, best, means, len(sample))
+
+
+def _check_wanted(speedup: float, texts: int, relative: object) -> None:
+    """Raises unless there is a speed-up to reach, and texts to reach it on, by a relative radius."""
+    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not speedup >= 1:
+        raise PyramidError(f"speedup must be a number of at least 1, got {speedup!r}; 2 means half of the work")
+    if texts < MIN_ITEMS:
+        raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {texts}")
+    if relative is not True:
+        raise PyramidError(
+            f"relative must be True, got {relative!r}: the radius that is looked for is a share of what CLS "
+            "alone leaves; leave it out, or choose a distance yourself: Schedule.adaptive(radius, relative=False)"
+        )
+
+
+def _check_head(model: Any) -> None:
+    """Raises unless the model is a classifier: what texts keep is seen when it runs on them."""
+    if not hasattr(model, "classifier"):
+        raise PyramidError(
+            f"an adaptive schedule is measured on a classifier, got {type(model).__name__}, which has no head; give "
+            "AutoModelForSequenceClassification.from_pretrained(path), or PyramidClassifier.from_pretrained(path).model"
+        )

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..errors import UsageError
 from .options import add_data_options, add_json_option, messages, print_json, read_data
 
 SCORES = ("confidence", "radius", "both")
@@ -36,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrates, saves and prints."""
+    if args.batch_size < 1:
+        raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
     texts = read_data(args.data, args, labels=False).texts
 
     from ..certificate import FILE, Certificate, trial_of

@@ -23,6 +23,7 @@ from ..errors import UsageError
 from .options import add_data_options, add_json_option, add_optimize_option, messages
 
 if TYPE_CHECKING:
+    from ..certificate import Certificate
     from ..classifier import PyramidClassifier
     from ..data import Text
 
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("--out goes with --data; texts on the command line are printed")
     if args.fallback is not None and not 0 <= args.fallback <= 1:
         raise UsageError(f"--fallback must be a share in 0-1, got {args.fallback:g}; 0.05 runs 5 % again")
+    if args.batch_size < 1:
+        raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
     rows = _check_file(Path(args.data), args) if args.data else len(args.text)
 
     from ..classifier import PyramidClassifier
@@ -83,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
             return answers
 
         if args.out:
-            _to_file(args, label)
+            _to_file(args, label, classifier.certificate)
         else:
             for line in _lines(args, label):
                 print(line)
@@ -142,17 +145,20 @@ def _label(classifier: PyramidClassifier, texts: list[Text], args: argparse.Name
         yield answer
 
 
-def _to_file(args: argparse.Namespace, label: Any) -> None:
+def _to_file(args: argparse.Namespace, label: Any, certificate: Certificate | None) -> None:
     from ..data import transform_file
 
     def add_columns(rows: list[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
         answers = label([_text(row, number, args) for number, row in rows])
         return [{**row, **answer} for (_, row), answer in zip(rows, answers, strict=True)]
 
-    run = {"model": str(args.model), "columns": [args.text_column, args.text_pair_column]}
+    run: dict[str, Any] = {"model": str(args.model), "columns": [args.text_column, args.text_pair_column]}
     if args.optimize:
         run["optimize"] = args.optimize
-    run |= {name: value for name in ("radius", "fallback") if (value := getattr(args, name))}
+    if args.radius:
+        run["radius"] = True
+    if args.fallback is not None:  # its columns and thresholds are the certificate's
+        run |= {"fallback": args.fallback, "certificate": certificate and certificate.to_dict()}
     transform_file(Path(args.data), Path(args.out), add_columns, run=run, chunk_size=CHUNK)
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from ..errors import PyramidError, UsageError
+from ..errors import DataError, PyramidError, UsageError
 from .options import LABEL, add_data_options, add_json_option, messages, print_json, read_data, usage_errors
 
 if TYPE_CHECKING:
+    from ..classifier import PyramidClassifier
     from ..data import Table
     from ..search import Search
 
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
+    parser.add_argument("--no-labels", action="store_true", help="do not read labels: go by agreement alone")
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
     add_data_options(parser)
     add_json_option(parser)
@@ -61,6 +63,8 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--minutes must be above 0 and --batch-size at least 1, got {args.minutes}, {args.batch_size}"
         )
+    if args.no_labels and (args.metric is not None or args.label_column != LABEL):
+        raise UsageError("--no-labels reads no labels; leave it out, or leave out --metric and --label-column")
     out = Path(args.out)
     if (out / "config.json").exists() and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
@@ -76,10 +80,9 @@ def run(args: argparse.Namespace) -> None:
     check_writable(out)
     check_replaceable(out, WRITTEN)
     classifier = PyramidClassifier.load(args.model)
+    _check_call(args, classifier, table)
     if args.max_length is not None:
         classifier.max_length = args.max_length
-    if table.labels:
-        classifier.known_labels().targets(table.labels, where=table.where)
     search = find_pyramid(
         classifier,
         args.speedup,
@@ -101,9 +104,37 @@ def _read(args: argparse.Namespace) -> Table:
     """The rows, with labels if the file has them or the call needs them."""
     from ..data import iterate_rows
 
+    if args.no_labels:
+        return read_data(args.data, args, labels=False)
     first = next(iterate_rows(Path(args.data)), None)
-    asked = args.metric is not None or args.label_column != LABEL
-    return read_data(args.data, args, labels=asked or (first is not None and args.label_column in first[1]))
+    there = first is not None and args.label_column in first[1]
+    if first is not None and not there and args.metric is not None:
+        raise DataError(
+            f"--metric {args.metric} needs labels, and row 1 of {args.data} has no column {args.label_column!r}; "
+            "name another with --label-column, or leave out --metric to go by agreement"
+        )
+    return read_data(args.data, args, labels=there or args.label_column != LABEL)
+
+
+def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: Table) -> None:
+    """Raises for what the model and the rows show to be wrong, before any work."""
+    from ..search import MINIMUM_ROWS
+    from ..search.find import check_held_out, metric_for
+
+    known, positions = classifier.known_labels(), classifier.model.config.max_position_embeddings
+    if args.max_length is not None and not 2 <= args.max_length <= positions:
+        raise UsageError(
+            f"--max-length must be in 2-{positions}, got {args.max_length}; the model reads {positions} tokens"
+        )
+    with usage_errors():
+        metric_for(known, args.metric)
+        if len(table.texts) >= MINIMUM_ROWS:  # the search tells of fewer
+            check_held_out(args.held_out, len(table.texts))
+    try:
+        if table.labels:
+            known.targets(table.labels, where=table.where)
+    except DataError as error:
+        raise DataError(f"{error}; correct them, or pass --no-labels to go by agreement alone") from error
 
 
 def _show(search: Search, args: argparse.Namespace) -> None:

@@ -152,7 +152,8 @@ def _pathfinder(folder: Path | None, split: str) -> tuple[NDArray[np.uint8], NDA
     """The first eight tenths of the images, or the tenth after them; the last tenth is Long Range Arena's test set."""
     if folder is None:
         raise DataError(
-            "Pathfinder is not on the hub; make it with `pyramid-bert lra make-pathfinder --out DIR` and give DIR"
+            "Pathfinder is not on the hub; make it with `pyramid-bert lra make-pathfinder --out DIR --n 20000` and "
+            "give DIR"
         )
     inner = folder / "pathfinder32"
     place = inner if (inner / RECORD).is_file() and not (folder / RECORD).is_file() else folder

@@ -32,9 +32,14 @@ def make_model(preset: LraPreset, schedule: Schedule | None, *, seed: int, **set
         preset: Sizes.
         schedule: `Schedule.input_only(...)`; None keeps everything.
         seed: Of the weights, and of the selector "random".
-        **settings: The further fields of `PyramidConfig`.
+        **settings: The further fields of `PyramidConfig`; none without a schedule.
     """
     if schedule is None:
+        if settings:
+            raise PyramidError(
+                f"without a schedule nothing is chosen, got {', '.join(settings)}; give "
+                "Schedule.input_only(keep_ratio), or leave them out"
+            )
         schedule, settings = Schedule.input_only(1.0), {"selector": "first"}
     model = make_dense(preset, schedule, seed=seed)
     return pyramidize(model, schedule, **{"seed": seed, **settings})
@@ -49,7 +54,7 @@ def make_dense(preset: LraPreset, schedule: Schedule | None = None, *, seed: int
             model = PerformerForSequenceClassification(_performer(preset))
         else:
             model = BigBirdForSequenceClassification(_bigbird(preset, schedule))
-    # Dropout before the choice would let noise choose: in training other tokens than in evaluation.
+    # As a selection at the input has it: a comparison is one of tokens, not of dropout.
     base_model(model).embeddings.dropout.p = 0.0
     return model.eval()
 

@@ -99,7 +99,6 @@ def run_lra(
     *,
     schedule: Schedule | None = None,
     settings: dict[str, Any] | None = None,
-    output_dir: str | Path | None = None,
     progress: bool = True,
 ) -> LraResult:
     """Trains a preset's model from nothing and evaluates it.
@@ -111,7 +110,6 @@ def run_lra(
         training: How to train; its seed is that of the weights too.
         schedule: `Schedule.input_only(...)`; None keeps every token.
         settings: Further fields of `PyramidConfig`: selector, reduce, centers_per_step.
-        output_dir: Where checkpoints go.
         progress: Show bars on stderr.
     """
     model = make_model(preset, schedule, seed=training.seed, **(settings or {}))
@@ -121,7 +119,7 @@ def run_lra(
     data = TrainingData(train.items, train.labels, PAD, pad_to=pad_to)
     start = time.perf_counter()
     title = "training the backbone" if schedule is None else "training behind the selection"
-    finetune(model, None, data, training, output_dir=output_dir, progress=progress, title=title)
+    finetune(model, None, data, training, progress=progress, title=title)
     trained = time.perf_counter()
     outputs = outputs_of(model, dev.items, PAD, batch_size=training.eval_batch_size, pad_to=pad_to)
     metrics = classification_metrics(dev.labels, outputs.logits.argmax(dim=1).tolist(), outputs.logits.shape[1])

@@ -5,8 +5,10 @@ random w of φ_w(q)·φ_w(k) with φ_w(x) = exp(w·x − ‖x‖²/2), so attent
 one (features x width) matrix, which every query reads. The generalised kernel takes φ(x) = relu(w·x) + ε instead, or
 relu(x) + ε where there are no random features; it is no approximation of softmax, but a kernel of its own.
 
-Features of keys are divided by their largest value, feature by feature, and those of queries multiplied by it: nothing
-changes, but every denominator is at least 1, and neither overflow nor underflow to 0/0 can happen in fp32.
+Softmax features of keys are divided by their largest value, feature by feature, and those of queries multiplied by it:
+nothing changes, but every denominator is at least 1, and neither overflow nor underflow to 0/0 can happen in fp32. The
+generalised kernel is not scaled: its features grow no faster than their inputs, and ε keeps its denominators above 0.
+With either, a row whose keys are all left out reads all of them, as if none were: finite, and without meaning.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def favor_attention(
         key: (B, H, N, D).
         value: (B, H, N, V).
         bias: (B, 1, 1, N) added to the logits of keys: log(s) counts a key s times, a large negative number leaves it
-            out. None for none.
+            out, unless all of its row are. None for none.
         projection: (M, D) random directions; None for relu(x) + ε without any.
         kernel: "softmax", which approximates softmax(q·k / sqrt(D)) the better the larger M is, or "relu".
 
@@ -76,7 +78,7 @@ def favor_attention(
     with torch.autocast(query.device.type, enabled=False):
         query, key, value = (x if x.dtype == torch.float64 else x.float() for x in (query, key, value))
         projection = None if projection is None else projection.to(query.dtype)
-        weight = None if bias is None else bias.to(query.dtype)[:, :, 0, :, None]  # (B, 1, N, 1)
+        weight = None if bias is None else _key_weights(bias.to(query.dtype))
         if kernel == "relu":
             asked, known = _relu_features(query, key, weight, projection)
         elif projection is None:
@@ -86,6 +88,13 @@ def favor_attention(
         summed = known.transpose(-1, -2) @ value  # (B, H, M, V)
         total = known.sum(dim=-2)[..., None]  # (B, H, M, 1)
         return ((asked @ summed) / (asked @ total)).to(dtype)
+
+
+def _key_weights(bias: Tensor) -> Tensor:
+    """Logarithms of how often each key counts (B, 1, N, 1); the largest of a row is 0 or more, so that one counts."""
+    bias = bias[:, :, 0, :, None].clamp(min=torch.finfo(bias.dtype).min)  # -inf less itself would be NaN
+    # A shift of a whole row cancels in the quotient. Rows with a real key have none, and stay as they are to the bit.
+    return bias - bias.detach().amax(dim=-2, keepdim=True).clamp(max=0)
 
 
 def _softmax_features(query: Tensor, key: Tensor, bias: Tensor | None, projection: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,14 @@ from ..errors import PyramidError, UnknownNameError
 from .favor import KERNELS, favor_attention, orthogonal_features
 
 MODEL_TYPE = "performer"
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
 
 
 class PerformerConfig(PreTrainedConfig):
@@ -72,8 +80,12 @@ class PerformerConfig(PreTrainedConfig):
             )
         if self.redraw_every < 0:
             raise PyramidError(f"redraw_every must be at least 0, got {self.redraw_every}; 0 never draws anew")
-        if self.num_attention_heads < 1:
-            raise PyramidError(f"num_attention_heads must be at least 1, got {self.num_attention_heads}")
+        for name in _SIZES:
+            if getattr(self, name) < 1:
+                default = getattr(PerformerConfig, name)
+                raise PyramidError(f"{name} must be at least 1, got {getattr(self, name)}; the default is {default}")
+        if self.qkv_size is not None and self.qkv_size < 1:
+            raise PyramidError(f"qkv_size must be at least 1, got {self.qkv_size}; None takes hidden_size")
         if self.projected_size % self.num_attention_heads:
             raise PyramidError(
                 f"the width of queries and keys must be a multiple of the {self.num_attention_heads} heads, "
@@ -107,14 +119,31 @@ class PerformerEmbeddings(nn.Module):
         """(B, N, D)."""
         tokens = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         n, limit = tokens.shape[1], self.position_embeddings.num_embeddings
-        if position_ids is None:
-            if n > limit:
-                raise PyramidError(
-                    f"the input has {n} tokens and the model {limit} positions; cut it, or build the model with "
-                    f"max_position_embeddings={n}"
-                )
+        if position_ids is not None:
+            _check_positions(position_ids, n, limit)
+        elif n > limit:
+            raise PyramidError(
+                f"the input has {n} tokens and the model {limit} positions; cut it, or build the model with "
+                f"max_position_embeddings={n}"
+            )
+        else:
             position_ids = torch.arange(n, device=tokens.device)[None]
         return self.dropout(self.LayerNorm(tokens + self.position_embeddings(position_ids)))
+
+
+def _check_positions(given: Tensor, n: int, limit: int) -> None:
+    """Raises unless there is a position of the model for each of `n` tokens."""
+    if given.shape[-1] != n:
+        raise PyramidError(
+            f"position_ids must name {n} positions a row, got shape {tuple(given.shape)}; leave them out to count "
+            "from 0"
+        )
+    least, largest = (int(x) for x in given.aminmax())
+    if least < 0 or largest >= limit:
+        raise PyramidError(
+            f"position_ids must be from 0 to {limit - 1}, got {least} to {largest}; leave them out to count from 0, or "
+            f"build the model with max_position_embeddings={max(largest + 1, limit)}"
+        )
 
 
 class PerformerSelfAttention(nn.Module):
@@ -148,6 +177,13 @@ class PerformerSelfAttention(nn.Module):
         return context.transpose(1, 2).flatten(2)
 
 
+def _activation(name: str) -> nn.Module:
+    """The activation of a name. Not asked of the config: that of a saved pyramid names none, on purpose."""
+    if name not in ACT2FN:
+        raise UnknownNameError("hidden_act", name, ACT2FN)
+    return cast(nn.Module, ACT2FN[name])
+
+
 class PerformerLayer(GradientCheckpointingLayer):
     """Attention and feed-forward network, each with Add & LayerNorm."""
 
@@ -159,7 +195,7 @@ class PerformerLayer(GradientCheckpointingLayer):
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.activation = ACT2FN[config.hidden_act]
+        self.activation = _activation(config.hidden_act)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def attend(self, hidden: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
@@ -251,11 +287,10 @@ class PerformerModel(PerformerPreTrainedModel):
         **kwargs: Any,
     ) -> BaseModelOutput:
         """The last layer's vectors (B, N, D); `attention_mask` (B, N) is 1 for real tokens."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise PyramidError("give a Performer either input_ids or inputs_embeds")
+        _check_input(input_ids, inputs_embeds, attention_mask)
+        hidden = self.embeddings(input_ids, inputs_embeds, position_ids)
         if self.training:
             self._count_step()
-        hidden = self.embeddings(input_ids, inputs_embeds, position_ids)
         mask = None if attention_mask is None else attention_mask != 0
         return cast(BaseModelOutput, self.encoder(hidden, mask, **kwargs))
 
@@ -274,6 +309,24 @@ class PerformerModel(PerformerPreTrainedModel):
         self.steps += 1
 
 
+def _check_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, mask: Tensor | None) -> None:
+    """Raises unless there is one input, with a token in every row, and the mask is one of it."""
+    given = input_ids if inputs_embeds is None else inputs_embeds
+    if given is None or (input_ids is not None and inputs_embeds is not None):
+        raise PyramidError("give a Performer either input_ids or inputs_embeds")
+    name, form, dims = ("input_ids", "", 2) if inputs_embeds is None else ("inputs_embeds", ", width", 3)
+    if given.dim() != dims or not given.shape[1]:
+        raise PyramidError(
+            f"{name} must be (rows, tokens{form}) with at least one token a row, got shape {tuple(given.shape)}; "
+            "begin every row with CLS"
+        )
+    if mask is not None and mask.shape != given.shape[:2]:
+        raise PyramidError(
+            f"attention_mask must be of the input's shape {tuple(given.shape[:2])}, got {tuple(mask.shape)}; give 1 "
+            "for every real token and 0 for padding"
+        )
+
+
 class PerformerHead(nn.Module):
     """CLS to logits, over one hidden layer."""
 
@@ -282,7 +335,7 @@ class PerformerHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
-        self.activation = ACT2FN[config.hidden_act]
+        self.activation = _activation(config.hidden_act)
 
     def forward(self, cls: Tensor) -> Tensor:
         """(B, classes)."""

@@ -202,7 +202,7 @@ class Schedule:
         """The adaptive schedule that needs so many times fewer multiply-accumulates than the dense model.
 
         Args:
-            model: A dense model or a pyramid.
+            model: A dense classifier or a pyramid.
             speedup: The wanted ideal speed-up over the dense model at true lengths.
             items: Encoded texts, as from `PyramidClassifier.encode`, at least 50.
             **how: `first_layer` and more; see `bench.solve_adaptive`, which also tells what was reached.

@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -18,12 +19,13 @@ from ..data import Text
 from ..errors import DataError, PyramidError, UnknownNameError
 from ..hub import is_pyramid, pyramidize
 from ..inference import outputs_of
+from ..labels import Labels
 from ..metrics import CLASSIFICATION, REGRESSION
 from .budget import Budget
 from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
 from .halving import Judge, Measure, Trial, agreement, divergences, halve, runs_of, try_all, winner
 from .progress import Stages
-from .rows import Rows
+from .rows import Rows, held_out_rows
 from .speeds import Counted, Predicted, timed_as
 
 MINIMUM_ROWS = 50
@@ -35,7 +37,7 @@ _FAR_OFF, _SETTLINGS = 0.15, 2
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The pyramid that was found, and how it compares with the dense model on rows that the search never saw.
+    """The pyramid that was found, and how it compares with the dense model on rows whose answers the search never saw.
 
     Attributes:
         classifier: The pyramid, with the dense model's weights.
@@ -148,6 +150,11 @@ def _check(
             "this model is a pyramid already; give the dense classifier that it was made from, or its "
             'weights without the pyramid: PyramidClassifier.from_pretrained(path, "dense")'
         )
+    if classifier.model.config.num_hidden_layers < 2:
+        raise PyramidError(
+            "a search needs a model of at least 2 layers, got 1: the last layer of any pyramid computes CLS alone, so "
+            "tokens that it drops save nothing more; pyramidize(model, Schedule.constant(1.0)) saves all there is"
+        )
     if len(texts) < MINIMUM_ROWS:
         raise DataError(
             f"a search needs at least {MINIMUM_ROWS} texts, some of them to compare on, got {len(texts)}; "
@@ -160,6 +167,11 @@ def _check(
             )
         return None
     known.targets(labels, texts=len(texts))
+    return metric_for(known, metric)
+
+
+def metric_for(known: Labels, metric: str | None) -> str:
+    """The metric by which last candidates are compared; raises unless the one that is named suits the labels."""
     names = [name for name in (REGRESSION if known.classes is None else CLASSIFICATION) if name != "rmse"]
     if metric is not None and metric not in names:
         raise UnknownNameError("metric", metric, names)
@@ -168,11 +180,13 @@ def _check(
 
 def check_held_out(held_out: float, texts: int) -> None:
     """Raises unless a share of the texts, and what is left of them, are enough to compare and to search on."""
-    least = MINIMUM_ROWS // 2 / texts
-    if not least <= held_out <= 1 - least:
+    if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
+        raise PyramidError(f"the share held out must be a number between 0 and 1, got {held_out!r}; 0.5 is half")
+    least, rows = MINIMUM_ROWS // 2, held_out_rows(held_out, texts)
+    if not least <= rows <= texts - least:
         raise PyramidError(
-            f"the share held out must be {least:.2g} to {1 - least:.2g} of {texts} texts, so that {MINIMUM_ROWS // 2} "
-            f"at least are searched on and compared on, got {held_out:g}"
+            f"the share held out must be {least} to {texts - least} of {texts} texts, so that {least} at least are "
+            f"searched on and compared on, got {held_out:g}, which is {rows}; 0.5 is always enough"
         )
 
 

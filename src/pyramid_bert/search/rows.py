@@ -1,4 +1,4 @@
-"""The calibration rows: a fixed part to search on, and the rest, which no choice depends on."""
+"""The calibration rows: a fixed part to search on, and the rest, whose answers no choice depends on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rows:
         """The rows of a calibration set, mixed and divided: the share `held_out` is not searched on."""
         order = shuffled(len(items), 0)
         mixed = None if labels is None else [labels[i] for i in order]
-        return cls([items[i] for i in order], mixed, len(items) - int(held_out * len(items)), pad_id)
+        return cls([items[i] for i in order], mixed, len(items) - held_out_rows(held_out, len(items)), pad_id)
 
     @property
     def lengths(self) -> list[int]:
@@ -48,3 +48,13 @@ class Rows:
         step = max(1, len(batches) // wanted)
         some = [items[i] for batch in batches[(step - 1) // 2 :: step] for i in batch]
         return Workload(some, max(map(len, some)), "rows of the calibration set", self.pad_id)
+
+
+def held_out_rows(share: float, rows: int) -> int:
+    """How many of the rows a share of them is, in whole rows.
+
+    Example:
+        >>> held_out_rows(0.5, 59), held_out_rows(0.29, 100)
+        (29, 29)
+    """
+    return int(share * rows + 1e-9)  # 0.29 * 100 is 28.999...

@@ -82,7 +82,9 @@ def _check(model: Any, settings: Any, items: Sequence[Encoded], targets: Any, di
         raise PyramidError(f"the theorem needs a classifier and its loss; {type(model).__name__} has none")
     if get_selector(settings.selector).select is None:
         raise PyramidError(
-            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem says nothing of it"
+            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem says nothing of it; "
+            "measure a core-set with the same schedule instead: `pyramid-bert theory --selector coreset`, or "
+            "pyramidize(model, schedule, 'coreset')"
         )
     if not items:
         raise PyramidError("no texts given; at least one is needed")

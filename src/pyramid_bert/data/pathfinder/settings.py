@@ -14,6 +14,8 @@ from ...errors import PyramidError, UnknownNameError
 DIFFICULTIES = {"easy": 6, "intermediate": 9, "hard": 14}
 # Distractors hold so many dashes in all, whatever their length.
 _DISTRACTOR_DASHES = 20
+# Half of a pixel's diagonal: what keeps so far from a dash shares no pixel with it.
+_APART = 0.71
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +57,38 @@ class PathfinderSettings:
     distractor_contrast: float = 2.0
 
     def __post_init__(self) -> None:
-        for name, low in (("window", 1), ("contour_length", 1), ("distractor_length", 1)):
+        # A snake of one dash has no pixel for its other end, and both ends of one of two may be the same pixel.
+        for name, low in (("window", 5), ("contour_length", 3), ("distractor_length", 1)):
             check_int(name, getattr(self, name), low, f"Long Range Arena has {_DEFAULTS[name]}")
         for name in ("padding", "distractors"):
             check_int(name, getattr(self, name), 0, f"Long Range Arena has {_DEFAULTS[name]}")
-        for name in ("dash_margin", "continuity"):
-            self._check_number(name, zero=True)
-        for name in ("dash_length", "dash_thickness", "marker_radius", "seed_distance"):
+        # Thinner dashes fall between the points that pixels are sampled at; nearer snakes may begin at one pixel.
+        for name, least in (("dash_margin", 0), ("continuity", 0), ("dash_thickness", 0.2), ("seed_distance", 1)):
+            self._check_number(name, least)
+        for name in ("dash_length", "marker_radius", "target_contrast", "distractor_contrast"):
             self._check_number(name)
-        for name in ("target_contrast", "distractor_contrast"):
-            self._check_number(name)
+        self._check_apart()
         self._check_room()
 
-    def _check_number(self, name: str, *, zero: bool = False) -> None:
+    def _check_number(self, name: str, least: float | None = None) -> None:
+        """Raises unless it is a number of at least `least`; above 0 without it."""
         value = getattr(self, name)
         number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-            allowed = "a number of at least 0" if zero else "a number above 0"
-            raise PyramidError(f"{name} must be {allowed}, got {value!r}; Long Range Arena has {_DEFAULTS[name]}")
+        if not number or not math.isfinite(value) or (value <= 0 if least is None else value < least):
+            allowed = "above 0" if least is None else f"of at least {least:g}"
+            raise PyramidError(
+                f"{name} must be a number {allowed}, got {value!r}; Long Range Arena has {_DEFAULTS[name]}"
+            )
+
+    def _check_apart(self) -> None:
+        """Raises if two snakes may share a pixel: a disc could lie on both."""
+        half = self.dash_thickness / 2
+        if half + self.dash_margin < _APART:
+            raise PyramidError(
+                f"with a dash_thickness of {self.dash_thickness} and a dash_margin of {self.dash_margin} a disc could "
+                f"lie on two snakes: half of the first and the second must add up to at least {_APART}, got "
+                f"{half + self.dash_margin:g}; make dash_margin at least {math.ceil(100 * (_APART - half)) / 100:g}"
+            )
 
     def _check_room(self) -> None:
         """Raises for what cannot fit into the window, whatever is drawn."""

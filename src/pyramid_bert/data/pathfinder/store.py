@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shlex
 import signal
 import zipfile
 import zlib
@@ -89,7 +90,7 @@ def make_pathfinder(
     """Writes images 0 to `images` - 1 of a seed into a folder, those that are not there yet, and returns the record.
 
     Args:
-        folder: Where to; made if it is not there. May hold a part of the same images.
+        folder: Where to; made if it is not there. May hold a part of the same images, with their record.
         images: How many there are in the end.
         settings: Of all images; without it Long Range Arena's hard ones.
         seed: Of all images.
@@ -142,7 +143,10 @@ def read_record(folder: str | Path) -> Record:
     """How the images of a folder were made."""
     path = Path(folder) / RECORD
     if not path.is_file():
-        raise DataError(f"no such file: {path}; make images with `pyramid-bert lra make-pathfinder --out {folder}`")
+        out = shlex.quote(str(folder))
+        raise DataError(
+            f"no such file: {path}; make images with `pyramid-bert lra make-pathfinder --out {out} --n 20000`"
+        )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values["format"] != _FORMAT:
@@ -157,8 +161,17 @@ def read_record(folder: str | Path) -> Record:
 
 
 def _check_same(folder: Path, wanted: Record) -> None:
-    """Raises if the folder holds other images, or more."""
+    """Raises if the folder holds other images, or more.
+
+    The record is written before any image, so a run that was stopped has left one: images without it may be any.
+    """
     if not (folder / RECORD).exists():
+        shard = min(folder.glob("images-[0-9]*.npz"), default=None)
+        if shard is not None:
+            raise PyramidError(
+                f"{folder} holds {shard.name} and no {RECORD} that tells how it was made; "
+                "remove the images, or choose another folder"
+            )
         return
     there = read_record(folder)
     old, new = {"seed": there.seed, **there.settings.to_dict()}, {"seed": wanted.seed, **wanted.settings.to_dict()}
