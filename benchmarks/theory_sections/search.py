@@ -78,6 +78,8 @@ def _searches(runs: list[dict[str, Any]]) -> str:
                 f"{dev['ideal']:.2f}x | {100 * dense:.1f} | {100 * dev['metric']:.1f} | {dev['loss_in_points']:.1f} | "
                 f"{dev['agreement']:.1%} |"
             )
+    short = [f"{_title(run)} at {one['wanted']:g}x" for run in runs for one in run["searches"] if not one["in_time"]]
+    lines += ["", f"Without time for every candidate: {', '.join(short)}."] if short else []
     return "\n".join(lines)
 
 
