@@ -62,7 +62,7 @@ def records(value):
 
 
 def test_the_page_shows_ours_beside_the_papers(made, paper):
-    text = made.page(records(lambda cell: (0.4 if cell.method == "CS-1" else 0.3) + 0.02 * cell.seed), paper)
+    text = made.page(records(lambda cell: (0.4 if cell.method == "CS-1" else 0.3) + 0.02 * cell.seed), [], paper)
     assert "| CS-1 | 41.0 ± 1.4 (45.5) | 41.0 ± 1.4 (61.4) |" in text
     assert "| Merge | 31.0 ± 1.4 | 31.0 ± 1.4 |" in text
     assert "| Dense | 31.0 ± 1.4 (42.9) | 31.0 ± 1.4 (63.8) |" in text
@@ -76,6 +76,18 @@ def test_the_gap_stands_beside_how_much_was_seen(made, paper):
     assert "| BigBird IMDB | 80 | 0.00051 % | 40.0 ± 0.0 | 63.8 | -23.8 |" in text
     pyramids = [(cell, record) for cell, record in records(lambda cell: 0.4) if not cell.is_dense]
     assert "Performer" not in made.gap(pyramids, paper)
+
+
+def test_what_was_trained_for_longer(made, paper):
+    more = [
+        (cell, {**record, "value": 0.45, "rows": {"train": 80, "dev": 20}})
+        for cell, record in records(lambda cell: 0.3)
+        if (cell.task, cell.seed) == ("performer-cifar10", 0) and cell.method != "Merge"
+    ]
+    text = made.page(records(lambda cell: 0.3), more, paper)
+    assert "|  | rows seen in training | Dense | CS-1 |" in text
+    assert "| Performer CIFAR-10 | 80 | 30.0 | 30.0 |\n| Performer CIFAR-10 | 160 | 45.0 | 45.0 |" in text
+    assert "| the paper's | 9,000,000 | 42.9 | 45.5 |" in text
 
 
 def test_what_was_found(made):
@@ -93,8 +105,8 @@ def test_what_was_not_run_has_a_dash(made, paper):
         for cell, record in records(lambda cell: 0.5)
         if (cell.method, cell.task) != ("CS-1", "bigbird-text")
     ]
-    assert "| CS-1 | 50.0 ± 0.0 (45.5) | – |" in made.page(done, paper)
-    assert "Nothing yet." in made.page([], paper)
+    assert "| CS-1 | 50.0 ± 0.0 (45.5) | – |" in made.page(done, [], paper)
+    assert "Nothing yet." in made.page([], [], paper)
 
 
 def test_the_papers_means(paper):
