@@ -39,16 +39,17 @@ and both readings of space.
 
 GAP = """
 These are not the paper's runs. A row counts as seen once for each pass over it; the paper's passes are those of its
-table. The models learn from nothing and have seen little: that is the likely reason for most of the gap. Other
-differences: Pathfinder images are hard ones of our own generator (the paper does not say which difficulty it ran);
-LayerNorm stands after each half of a layer; there is no dropout before the choice; BigBird's queries and keys are as
-wide as its tokens, and its attention is full where too few blocks are left. Compare methods within a column, and mind
-the few seeds and the sampling error: what as many other dev rows might change, one standard deviation. For IMDB the
-paper prints 625 passes, but probably made 20,000 steps, which are 25.6; the share of its rows would be 24 times larger.
+table. The models learn from nothing and have seen little: that is the likely reason for most of the gap, but it was not
+shown; twice as many passes (below) do not close it. Other differences: Pathfinder images are hard ones of our own
+generator (the paper does not say which difficulty it ran); LayerNorm stands after each half of a layer; there is no
+dropout before the choice; BigBird's queries and keys are as wide as its tokens, and its attention is full where too few
+blocks are left. Compare methods within a column, and mind the few seeds and the sampling error: what as many other dev
+rows might change, one standard deviation. For IMDB the paper prints 625 passes, but probably made 20,000 steps, which
+are 25.6; the share of its rows would be 24 times larger.
 """
 
 MORE = """
-One column, seed 0, was trained on more rows for longer:
+One column, seed 0, with twice as many passes:
 """
 FOUND = """
 The paper finds CS-1 the best of its methods, or as good as the best, in 11 of its 12 columns, and above dense on
