@@ -13,7 +13,6 @@ _RUN = "python benchmarks/no_finetuning.py"
 COMMANDS = {
     "search-sst2": f"{_RUN} $PYRAMID_E5_SST2 sst2 $PYRAMID_DATA --trained-on 8000 --epochs 2 --minutes 20",
     "search-mrpc": f"{_RUN} $PYRAMID_E5_MRPC mrpc $PYRAMID_DATA --trained-on 3268 --epochs 3 --minutes 20",
-    "search-imdb": f"{_RUN} $PYRAMID_IMDB imdb $PYRAMID_DATA --trained-on 2000 --dev-rows 500 --epochs 3 --minutes 6",
     "paper-sst2": "python benchmarks/inference_only.py $PYRAMID_MODEL sst2 $PYRAMID_DATA",
     "paper-mrpc": "python benchmarks/inference_only.py $PYRAMID_MRPC mrpc $PYRAMID_DATA",
     "paper-cola": "python benchmarks/inference_only.py $PYRAMID_COLA cola $PYRAMID_DATA",
@@ -28,7 +27,6 @@ PAPER_LOSS = {"qnli": 22.7, "sst2": 10.9, "cola": 5.4, "mrpc": 3.8, "stsb": 3.3,
 AIMS = {1.5: 1.0, 2.0: 2.0}
 AIMED_AT = ("sst2", "mrpc")
 TITLES = {
-    "imdb": "IMDB",
     "qnli": "QNLI",
     "sst2": "SST-2",
     "cola": "CoLA",
