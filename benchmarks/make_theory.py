@@ -23,8 +23,8 @@ MODELS = """
 `PYRAMID_DATA` is a folder with glue. `PYRAMID_ENCODER` is e5-small, `PYRAMID_E5_SST2` and `PYRAMID_E5_MRPC`
 are made of it by `python benchmarks/no_finetuning.py --train ENCODER MODEL TASK DATA --trained-on ROWS --epochs
 EPOCHS`, with the rows and epochs of their searches; `PYRAMID_QNLI` and `PYRAMID_MNLI` in the same way of MiniLM-L6,
-with 8000 rows and 2 epochs. `PYRAMID_MODEL` (SST-2), `PYRAMID_MRPC`, `PYRAMID_COLA` and `PYRAMID_STSB` are the dense ones
-of MiniLM-L6 that experiments/glue-lite.toml leaves in runs/dense, seed 0.
+with 8000 rows and 2 epochs. `PYRAMID_MODEL` (SST-2), `PYRAMID_MRPC`, `PYRAMID_COLA` and `PYRAMID_STSB` are the dense
+ones of MiniLM-L6 that experiments/glue-lite.toml leaves in runs/dense, seed 0.
 """
 
 
