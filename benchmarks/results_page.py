@@ -179,7 +179,7 @@ def keeping_all(run: Run) -> str:
         return ""
     lengths = {record["cell"]["task"]: round(record["mean_length"]) for record in run.records.values()}
     sizes = model["hidden_size"], model["intermediate_size"]
-    costs = [Cost.of((n,) * model["layers"], n, *sizes, cls_only=True) for n in lengths.values()]
+    costs = [Cost.of((n,) * model["layers"], n, *sizes, cls_layers=1) for n in lengths.values()]
     speeds = sorted(f"{cost.ideal_speedup:.2f}x" for cost in costs)
     span = speeds[0] if speeds[0] == speeds[-1] else f"{speeds[0]} to {speeds[-1]}"
     return (

@@ -89,7 +89,7 @@ def _like_sentence_transformers(classifier: PyramidClassifier, texts: list[str])
 
 def _ideal(lengths: list[int], schedule: Schedule, config: object) -> float:
     layers, hidden, inner = config.num_hidden_layers, config.hidden_size, config.intermediate_size
-    costs = [Cost.of(schedule.lengths(n, layers), n, hidden, inner, cls_only=True) for n in lengths]
+    costs = [Cost.of(schedule.lengths(n, layers), n, hidden, inner, cls_layers=1) for n in lengths]
     return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
 
 

@@ -49,7 +49,7 @@ def section() -> str:
 
 def _intro(runs: list[dict[str, Any]]) -> str:
     models = (f"{_title(run)}: {run['model']['layers']} layers of width {run['model']['hidden_size']}" for run in runs)
-    free = Cost.of((25,) * 12, 25, 384, 1536, cls_only=True).ideal_speedup
+    free = Cost.of((25,) * 12, 25, 384, 1536, cls_layers=1).ideal_speedup
     return (
         f"A dense BERT, fine-tuned on each task ({'; '.join(models)}), becomes a pyramid by `find_pyramid`; no weight "
         "is touched. The search sees training rows that the model was not trained on, whole sentences as long as dev "

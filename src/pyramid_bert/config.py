@@ -41,6 +41,8 @@ class PyramidConfig:
         metric: Distance between tokens, "euclidean" or "cosine".
         within: With the selector "cluster": merge only tokens at most so many places apart; None for any.
         cls_only: Compute only CLS in the last layer, as nothing else of it is read by a classifier. Changes no logit.
+        rest_from: From this layer on only CLS is computed; the other tokens rest, and CLS reads them as they were
+            before it. Changes logits, unless it is the last layer. The schedule must be done by then.
         seed: Seed of the selector "random" in evaluation.
 
     Example:
@@ -58,6 +60,7 @@ class PyramidConfig:
     metric: Metric = "euclidean"
     within: int | None = None
     cls_only: bool = True
+    rest_from: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -83,6 +86,8 @@ class PyramidConfig:
         for name in ("weighted", "cls_only"):
             if not isinstance(getattr(self, name), bool):
                 raise PyramidError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.rest_from is not None:
+            check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
         centers_in_a_step(self.centers_per_step, 2)
         self._check_combination()
 
@@ -167,8 +172,25 @@ class PyramidConfig:
             model.hidden_size,
             model.intermediate_size,
             placement=self.placement or "middle",
-            cls_only=self.cls_only,
+            cls_layers=self.cls_layers(len(kept)),
         )
+
+    def cls_layers(self, layers: int) -> int:
+        """How many of the last layers of a model of so many compute CLS alone."""
+        return int(self.cls_only) if self.rest_from is None else layers - self.rest_from + 1
+
+    def check(self, layers: int) -> None:
+        """Raises unless these settings suit a model of so many layers."""
+        self.schedule.check(layers)
+        if self.rest_from is None:
+            return
+        if self.rest_from > layers:
+            raise PyramidError(f"rest_from must be in 2-{layers}, the layers of the model, got {self.rest_from}")
+        if (last := self.schedule.done_at(layers)) >= self.rest_from:
+            raise PyramidError(
+                f"tokens that rest are not reduced any more: rest_from={self.rest_from} takes a schedule that is done "
+                f"by layer {self.rest_from - 1}, and this one reduces up to layer {last}; give it another last_layer"
+            )
 
     def replace(self, **changes: Any) -> PyramidConfig:
         """A copy with some settings changed."""
@@ -177,6 +199,8 @@ class PyramidConfig:
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_dict` makes an equal config."""
         data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.rest_from is None:  # what is written stays as it was before tokens could rest
+            del data["rest_from"]
         return {"format": FORMAT_VERSION, **data, "schedule": self.schedule.to_dict()}
 
     @classmethod

@@ -44,7 +44,7 @@ class Cost:
         intermediate_size: int | None = None,
         *,
         placement: Placement = "middle",
-        cls_only: bool = False,
+        cls_layers: int = 0,
     ) -> Cost:
         """The cost of the `lengths` that a schedule gives for an input of `n` tokens.
 
@@ -54,16 +54,16 @@ class Cost:
             hidden_size: Width of a token vector.
             intermediate_size: Inner width of the feed-forward network; four times `hidden_size` if not given.
             placement: Where tokens are dropped; see `pyramidize`.
-            cls_only: The pyramid's last layer computes its queries and feed-forward network for CLS alone. The dense
-                model it is compared with does not.
+            cls_layers: How many of the pyramid's last layers compute queries and feed-forward network for CLS alone.
+                The dense model it is compared with does not.
         """
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
         if hidden_size < 1 or inner < 1:
             raise PyramidError(f"sizes must be at least 1, got hidden_size={hidden_size}, intermediate_size={inner}")
         attention, feed_forward = tokens_seen(lengths, n, placement)
         queries = list(attention)
-        if cls_only:
-            queries[-1] = feed_forward[-1] = 1
+        for layer in range(len(lengths) - cls_layers, len(lengths)):
+            queries[layer] = feed_forward[layer] = 1
         macs = sum(map(lambda q, k, f: _layer_macs(q, k, f, hidden_size, inner), queries, attention, feed_forward))
         return cls(macs=macs, dense_macs=len(lengths) * _layer_macs(n, n, n, hidden_size, inner))
 

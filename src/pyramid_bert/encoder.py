@@ -68,6 +68,7 @@ class PyramidEncoder(nn.Module):
         metric: Metric,
         within: int | None,
         cls_only: bool,
+        rest_from: int | None,
         seed: int,
     ) -> None:
         super().__init__()
@@ -83,6 +84,7 @@ class PyramidEncoder(nn.Module):
         self.metric: Metric = metric
         self.within = within
         self.cls_only = cls_only
+        self.rest_from = rest_from
         self.seed = seed
 
     @contextmanager
@@ -147,8 +149,9 @@ class PyramidEncoder(nn.Module):
         tokens, full, plan, seed = self.begin(hidden, mask)
         last = len(self.layer)
         for number, (layer, keep) in enumerate(zip(self.layer, plan, strict=True), start=1):
-            before = tokens.hidden
-            only_cls = number == last and self.cls_only and not all_tokens and self._trace is None
+            before, resting = tokens.hidden, self._rests(number)
+            last_alone = number == last and self.cls_only and not all_tokens and self._trace is None
+            only_cls = resting or last_alone
             options = self._options(number, full, tokens.counts)
             narrower = list(keep) != tokens.counts if options is None else _any_shorter(options, tokens.counts)
             shrinks = self.placement != "input" and not only_cls and narrower
@@ -165,8 +168,19 @@ class PyramidEncoder(nn.Module):
             tokens.hidden = self.backbone.feed_forward(layer, tokens.hidden)
             if shrinks and self.placement == "end":
                 self.shrink(tokens, number, keep, received, seed + number, options)
+            if resting and not last_alone:  # the others are there as they were
+                tokens.hidden = torch.cat([tokens.hidden, before[:, 1:]], dim=1)
             tokens.hidden = self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
+
+    @property
+    def cls_layers(self) -> int:
+        """How many of the last layers compute CLS alone."""
+        return int(self.cls_only) if self.rest_from is None else len(self.layer) - self.rest_from + 1
+
+    def _rests(self, number: int) -> bool:
+        """Whether layer `number` computes CLS alone and leaves the other tokens as they are."""
+        return self.rest_from is not None and number >= self.rest_from and _KEEPING_ALL.get() is not self
 
     def begin(self, hidden: Tensor, mask: Tensor | None) -> Beginning:
         """What comes before the first layer: padding cut off, lengths planned, and the selection at the input."""

@@ -190,7 +190,7 @@ def pyramidize(
         selector: Which tokens stay.
         config: Everything at once, instead of the other arguments.
         **settings: The further fields of `PyramidConfig`: reduce, weighted, placement, centers_per_step, metric,
-            within, cls_only, seed.
+            within, cls_only, rest_from, seed.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
+from pyramid_bert.bench.budget import predicted_speedup
+from pyramid_bert.bench.calibration import Calibration
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.data import shuffled
@@ -15,7 +17,7 @@ from pyramid_bert.errors import DataError, UnknownNameError
 from pyramid_bert.labels import Labels
 from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
 from pyramid_bert.search import find as find_module
-from pyramid_bert.search.candidates import neighbours
+from pyramid_bert.search.candidates import grid, neighbours
 from pyramid_bert.search.halving import winner
 
 
@@ -244,6 +246,7 @@ def test_methods_are_valid_settings():
         (Method("coreset", "drop", weighted=True, centers_per_step="all"), "coreset, weighted, m = all"),
         (Method("cluster", metric="cosine", within=8), "cluster, merge, cosine, within 8"),
         (Method("first", "drop"), "first, drop"),
+        (Method("first", "drop", rest_from=5), "first, drop, resting from 5"),
     ],
 )
 def test_a_method_in_a_few_words(method, words):
@@ -261,12 +264,42 @@ def test_neighbours_of_clusters_reach_more_or_less_far():
 def test_reach_is_not_timed_again(dense, monkeypatch):
     """Tokens merged far or near cost the same: one calibration serves them."""
     timed = []
-    monkeypatch.setattr(speeds, "calibrate", lambda model, *rest, **how: timed.append(model))
+
+    def calibrate(model, *rest, **how):
+        timed.append(model)
+        return Calibration((1,), {}, batch_size=2, layers=4, weighted=False, placement="middle", cls_layers=1)
+
+    monkeypatch.setattr(speeds, "calibrate", calibrate)
     monkeypatch.setattr(speeds, "predicted_speedup", lambda *of: 2.0)
     predicted = speeds.Predicted(dense.model, [8, 16], 2)
     for method in METHODS:
         predicted(method.settings(Schedule.exponential(0.5, 1)))
     assert 0 < len(timed) == len({replace(method, within=None) for method in METHODS}) < len(METHODS)
+
+
+def test_candidates_rest_in_the_last_layers_and_are_done_by_then():
+    found = grid([Method()], 12, lambda settings: 2.0, 1.5)
+    resting = [settings for settings in found if settings.rest_from is not None]
+    assert {settings.rest_from for settings in resting} == {10, 11}
+    for settings in found:
+        settings.check(12)
+    best = Method("cluster", rest_from=10).settings(Schedule.exponential(0.3, 9))
+    near = list(neighbours(best, 12, lambda settings: 2.0, 1.5))
+    assert {settings.rest_from for settings in near} == {10, 11}
+    for settings in near:
+        settings.check(12)
+
+
+def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert):
+    model = tiny_bert(layers=6)
+    predicted = speeds.Predicted(model, [100] * 8, 8)
+    awake = Method("first", "drop").settings(Schedule.exponential(0.9, 2))
+    known = predicted(awake)
+    (calibration,) = predicted._known.values()
+    resting = awake.replace(rest_from=3)
+    by_hand = predicted_speedup(replace(calibration, cls_layers=4), predicted._shapes, resting.schedule)
+    assert predicted(resting) == by_hand > known
+    assert len(predicted._known) == 1
 
 
 # ---- the command ----

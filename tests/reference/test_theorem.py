@@ -86,6 +86,7 @@ def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
         metric="euclidean",
         within=None,
         cls_only=False,
+        rest_from=None,
         seed=0,
     ).eval()
 

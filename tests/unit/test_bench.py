@@ -24,7 +24,7 @@ def pair(tiny_bert):
 def test_macs_of_full_rows_are_those_of_the_cost_module(pair):
     dense, pyramid = pair
     ledger = measure(dense, pyramid, Workload.synthetic([32] * 6, vocabulary=200), batch_size=4, rounds=1, warmup=0)
-    cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_only=True)
+    cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_layers=1)
     entries = ledger.entries
     assert entries["sorted"].macs == entries["padded"].macs == 6 * cost.dense_macs
     assert entries["pyramid"].macs == 6 * cost.macs
@@ -123,18 +123,18 @@ def test_a_roofline_by_hand():
     reading = 1 + 1 + 3
     multiplying = [2 * 20 / 10, 2 * 20 / 10, 6 * 20 / 10]
     scores = 2 * 20 * 20 / 10
-    both = ROOF.seconds([20], 20, 1, placement="middle", cls_only=False)
+    both = ROOF.seconds([20], 20, 1, placement="middle", cls_layers=0)
     assert both == pytest.approx(sum(multiplying) + scores)  # each product takes longer than its weights
-    in_turn = ROOF.seconds([20], 20, 1, placement="middle", cls_only=False, overlap=False)
+    in_turn = ROOF.seconds([20], 20, 1, placement="middle", cls_layers=0, overlap=False)
     assert in_turn == pytest.approx(sum(multiplying) + scores + reading)
 
 
 def test_one_token_is_bound_by_reading():
-    assert ROOF.seconds([1], 1, 1, placement="middle", cls_only=False) == pytest.approx(1 + 1 + 3 + 0.2)
+    assert ROOF.seconds([1], 1, 1, placement="middle", cls_layers=0) == pytest.approx(1 + 1 + 3 + 0.2)
 
 
 def test_cls_alone_reads_all_weights_and_multiplies_few():
-    alone = ROOF.seconds([20], 20, 1, placement="middle", cls_only=True)
+    alone = ROOF.seconds([20], 20, 1, placement="middle", cls_layers=1)
     assert alone == pytest.approx(1 + 2 * 20 / 10 + 3 + 2 * 1 * 20 / 10)
 
 

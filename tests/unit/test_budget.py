@@ -31,7 +31,7 @@ def made_up(layers=4, **changes):
         "cls_attention": 1,
         "rest": 0,
     }
-    settings = {"batch_size": 4, "layers": layers, "weighted": False, "placement": "middle", "cls_only": False}
+    settings = {"batch_size": 4, "layers": layers, "weighted": False, "placement": "middle", "cls_layers": 0}
     seconds = {part: (cost[part] * 1.0, cost[part] * 100.0) for part in PARTS}
     return Calibration(lengths=(1, 100), seconds=seconds, **(settings | changes))
 
@@ -56,7 +56,7 @@ def test_a_pyramid_batch_by_hand():
 def test_the_last_layer_for_cls_alone_by_hand():
     schedule = Schedule.custom([10, 5, 5, 2], n=10)
     before_last = 2 * (10 + 10 + 5) + 3 * (10 + 5 + 5) + 0.5 * 10
-    assert made_up(cls_only=True).pyramid(schedule, 10, masked=False) == pytest.approx(before_last + 1 * 5 + 3 * 1)
+    assert made_up(cls_layers=1).pyramid(schedule, 10, masked=False) == pytest.approx(before_last + 1 * 5 + 3 * 1)
 
 
 def test_masked_attention_has_its_own_price():
@@ -96,7 +96,7 @@ def test_a_real_calibration_times_every_part(tiny_bert):
 @pytest.fixture
 def known_costs(monkeypatch):
     """The solver with costs that are known instead of timed."""
-    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_only=True))
+    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=1))
 
 
 LENGTHS = [40, 38, 30, 30, 22, 20, 20, 18]
@@ -130,7 +130,7 @@ def test_a_measurement_corrects_the_aim(known_costs, tiny_bert, monkeypatch):
     """A machine on which everything is 20 % slower than predicted: the solver has to aim higher."""
 
     def measured(solver, schedule):
-        return 0.8 * budget_module.predicted_speedup(made_up(cls_only=True), solver.shapes, schedule)
+        return 0.8 * budget_module.predicted_speedup(made_up(cls_layers=1), solver.shapes, schedule)
 
     monkeypatch.setattr(Solver, "_measured", measured)
     solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)

@@ -50,6 +50,7 @@ def test_the_defaults():
         "metric": "euclidean",
         "within": None,
         "cls_only": True,
+        "rest_from": None,
         "seed": 0,
     }
 

@@ -26,7 +26,7 @@ def test_feed_forward_networks_of_another_width():
 def test_cls_only_computes_one_query_and_one_output_in_the_last_layer():
     # Layer 2 of two tokens: query and output of CLS 2d², key and value of both 4d², 2 · 1 · 2 · d, feed-forward of CLS.
     whole = Cost.of((2, 2), n=4, hidden_size=2)
-    only = Cost.of((2, 2), n=4, hidden_size=2, cls_only=True)
+    only = Cost.of((2, 2), n=4, hidden_size=2, cls_layers=1)
     assert whole.macs == (64 + 64 + 64) + (32 + 16 + 64)
     assert only.macs == (64 + 64 + 64) + (8 + 16 + 8 + 32)
     assert only.dense_macs == whole.dense_macs

@@ -109,6 +109,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
         )
     encoder = base.encoder
     adapter.check(encoder)
+    config.check(len(encoder.layer))
     pyramid = adapter.make(
         encoder.layer,
         adapter.backbone,
@@ -122,6 +123,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
         within=config.within,
         # Users of the bare model may read any token of the last layer.
         cls_only=config.cls_only and base is not model,
+        rest_from=config.rest_from,
         seed=config.seed,
     )
     pyramid.config = encoder.config

@@ -158,6 +158,11 @@ def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
             f"BigBird's masks are 0 or 1 and its tokens all count once, so {what} has no meaning there; "
             "use reduce='drop' or reduce='merge'"
         )
+    if config.rest_from is not None:
+        raise UnsupportedModelError(
+            f"BigBird's layers work on whole blocks, so its tokens cannot rest, got rest_from={config.rest_from}; "
+            "leave it out"
+        )
     assert isinstance(config.schedule, InputSchedule)
     block = model.block_size if model.attention_type == "block_sparse" else 1
     return config.replace(schedule=dataclasses.replace(config.schedule, multiple_of=block))

@@ -174,9 +174,10 @@ def _best(
     """The best schedule that is predicted to reach `aim`, and its bound."""
     layers = calibration.layers
     usual: Any = default_schedule(layers)
+    latest = layers - calibration.cls_layers if calibration.cls_layers > 1 else layers  # tokens that rest stay
     found: list[tuple[tuple[float, ...], int, Schedule, float | None]] = []
-    for first in range(1, layers + 1):
-        for last in range(first, layers + 1):
+    for first in range(1, latest + 1):
+        for last in range(first, latest + 1):
             make = partial(Schedule.exponential, last_layer=last, first_layer=first, min_tokens=MIN_TOKENS)
             schedule = with_speedup(partial(predicted_speedup, calibration, shapes), aim, make)
             if schedule is None:

@@ -41,7 +41,7 @@ class Calibration:
         layers: Layers of the model.
         weighted: Whether the pyramid's attention takes a bias, as it does where tokens are merged.
         placement: Where the pyramid reduces.
-        cls_only: Whether its last layer computes CLS alone.
+        cls_layers: How many of its last layers compute CLS alone.
     """
 
     lengths: tuple[int, ...]
@@ -50,7 +50,7 @@ class Calibration:
     layers: int
     weighted: bool
     placement: Any
-    cls_only: bool
+    cls_layers: int
 
     def part(self, name: str, n: int) -> float:
         """The seconds of a part at `n` tokens."""
@@ -74,8 +74,9 @@ class Calibration:
         total, before = self.part("rest", n), n
         for layer in range(self.layers):
             name = "attention_masked" if masked or (self.weighted and before < n) else "attention"
-            if layer == self.layers - 1 and self.cls_only:
-                return total + self.part("cls_attention", attends[layer]) + self.part("feed_forward", 1)
+            if layer >= self.layers - self.cls_layers:
+                total += self.part("cls_attention", attends[layer]) + self.part("feed_forward", 1)
+                continue
             shrinks = kept[layer] < before
             total += self.part(name, attends[layer]) + self.part("feed_forward", feeds[layer])
             if shrinks:  # the selector may want to know the attention that tokens receive
@@ -131,7 +132,7 @@ def calibrate(
         layers=len(encoder.layer),
         weighted=encoder.weighted,
         placement=encoder.placement,
-        cls_only=encoder.cls_only,
+        cls_layers=encoder.cls_layers,
     )
 
 

@@ -133,7 +133,7 @@ def measure(
     work = {}
     for name, (model, rows, width) in plans.items():
         shapes = _shapes(workload, rows, width, kept if model is pyramid else None, len(encoder.layer))
-        work[name] = _work(shapes, roofline, settings.placement, encoder.cls_only and model is pyramid)
+        work[name] = _work(shapes, roofline, settings.placement, encoder.cls_layers if model is pyramid else 0)
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
         entries=entries,
@@ -189,17 +189,19 @@ def _shapes(
 
 
 def _work(
-    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, placement: Any, cls_only: bool
+    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, placement: Any, cls_layers: int
 ) -> _Work:
     """What is computed, counting every slot, pads included."""
     tokens = macs = 0
     seconds = {True: 0.0, False: 0.0}
     sizes = roofline.hidden_size, roofline.intermediate_size
     for rows, n, kept in shapes:
-        macs += rows * Cost.of(kept, n, *sizes, placement=placement, cls_only=cls_only).macs
+        macs += rows * Cost.of(kept, n, *sizes, placement=placement, cls_layers=cls_layers).macs
         tokens += rows * sum([n, *kept[:-1]] if placement != "input" else kept)
         for overlap in seconds:
-            seconds[overlap] += roofline.seconds(kept, n, rows, placement=placement, cls_only=cls_only, overlap=overlap)
+            seconds[overlap] += roofline.seconds(
+                kept, n, rows, placement=placement, cls_layers=cls_layers, overlap=overlap
+            )
     return _Work(tokens, macs, roofline_seconds=seconds[True], stalled_seconds=seconds[False])
 
 

@@ -41,7 +41,7 @@ class Roofline:
     intermediate_size: int
 
     def seconds(
-        self, lengths: Sequence[int], n: int, rows: int, *, placement: Any, cls_only: bool, overlap: bool = True
+        self, lengths: Sequence[int], n: int, rows: int, *, placement: Any, cls_layers: int, overlap: bool = True
     ) -> float:
         """The least time of `rows` rows of `n` tokens, of which layers keep `lengths`.
 
@@ -50,14 +50,14 @@ class Roofline:
             n: Tokens of a row.
             rows: Rows of the batch.
             placement: Where tokens are dropped.
-            cls_only: The last layer computes CLS alone.
+            cls_layers: How many of the last layers compute CLS alone.
             overlap: Reading and multiplying go on at once; else one after the other.
         """
         attends, feeds = tokens_seen(lengths, n, placement)
         d, f = self.hidden_size, self.intermediate_size
         total = 0.0
         for layer, (keys, fed) in enumerate(zip(attends, feeds, strict=True)):
-            alone = cls_only and layer == len(lengths) - 1
+            alone = layer >= len(lengths) - cls_layers
             queries, fed = (1, 1) if alone else (keys, fed)
             total += self._product(2 * d * d, rows * queries, overlap) + self._product(2 * d * d, rows * keys, overlap)
             total += self._product(2 * d * f, rows * fed, overlap)

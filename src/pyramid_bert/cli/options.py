@@ -142,6 +142,7 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
     group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
     group.add_argument("--within", type=int, metavar="N", help="cluster: merge tokens at most so many places apart")
+    group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute CLS alone")
 
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
@@ -152,6 +153,7 @@ def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
         "placement": args.placement,
         "metric": args.metric,
         "within": args.within,
+        "rest_from": args.rest_from,
         "centers_per_step": None if args.centers_per_step is None else _centers(args.centers_per_step),
         "weighted": args.weighted or None,
     }

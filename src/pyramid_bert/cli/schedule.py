@@ -72,7 +72,8 @@ def _row(schedule: Schedule, n: int, args: argparse.Namespace) -> dict[str, Any]
     lengths = schedule.lengths(n, args.layers)
     natural: Placement = "input" if schedule.selects_at_input else "middle"
     placement: Placement = args.placement or natural
-    cost = Cost.of(lengths, n, args.hidden_size, args.intermediate_size, placement=placement, cls_only=args.cls_only)
+    sizes = args.hidden_size, args.intermediate_size
+    cost = Cost.of(lengths, n, *sizes, placement=placement, cls_layers=int(args.cls_only))
     return {
         "schedule": schedule.to_dict(),
         "n": n,

@@ -20,6 +20,7 @@ from ..checks import check_int
 from ..errors import PyramidError, UnknownNameError
 
 Rounding = Literal["ceil", "floor"]
+_LONG = 2**20  # a text so long that every share of it is another length
 _KINDS: dict[str, Any] = {}  # kind -> class; a subclass enters itself
 
 
@@ -241,6 +242,16 @@ class Schedule:
             layer: Counted from 1.
         """
         return None
+
+    def done_at(self, layers: int) -> int:
+        """The last layer that may keep fewer tokens than the one before it; 0 when none does.
+
+        Example:
+            >>> Schedule.exponential(0.25, last_layer=3).done_at(12)
+            3
+        """
+        lengths = (_LONG, *self.lengths(_LONG, layers))
+        return max((layer for layer in range(1, layers + 1) if lengths[layer] < lengths[layer - 1]), default=0)
 
     def check(self, layers: int) -> None:
         """Raises unless this schedule fits a model of `layers` layers."""

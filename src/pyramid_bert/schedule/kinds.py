@@ -219,6 +219,10 @@ class AdaptiveSchedule(Schedule):
             "bench.kept_lengths(model, items) measures them"
         )
 
+    def done_at(self, layers: int) -> int:
+        """See `Schedule.done_at`."""
+        return self.last_layer or layers
+
     def options(self, n: int, layer: int) -> tuple[int, ...]:
         """See `Schedule.options`."""
         check_int("n", n, 1, "an input has at least its CLS token")

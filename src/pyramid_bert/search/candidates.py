@@ -27,6 +27,7 @@ class Method:
     centers_per_step: CentersPerStep = 1
     metric: Metric = "euclidean"
     within: int | None = None
+    rest_from: int | None = None
 
     def settings(self, schedule: Schedule) -> PyramidConfig:
         """The settings of a pyramid that works like this.
@@ -48,6 +49,7 @@ class Method:
         words += ["cosine"] if self.metric == "cosine" else []
         words += [f"m = {self.centers_per_step}"] if self.selector == "coreset" else []
         words += [f"within {self.within}"] if self.within is not None else []
+        words += [f"resting from {self.rest_from}"] if self.rest_from is not None else []
         return ", ".join(words)
 
     @classmethod
@@ -88,13 +90,26 @@ def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, aim: flo
     """
     spans = sorted({0, round(layers / 6), round(0.4 * layers), round(0.65 * layers), layers - 2})
     places = [(first, first + span) for first in range(1, layers) for span in spans if first + span < layers]
-    found = [
-        settings
-        for method in methods
-        for first, last in places
-        if (settings := at_speedup(method, first, last, speedup_of, aim)) is not None
-    ]
+    ways = [(method, first, last) for method in methods for first, last in places]
+    for rest_from in rests(layers):
+        ways += [
+            (replace(method, rest_from=rest_from), first, last)
+            for method in methods
+            for first in range(1, rest_from)
+            for last in sorted({first, rest_from - 1})
+        ]
+    found = [settings for way in ways if (settings := at_speedup(*way, speedup_of, aim)) is not None]
     return [found[i] for i in shuffled(len(found), 0)]
+
+
+def rests(layers: int) -> list[int]:
+    """The layers from which tokens may rest, to begin with: the last sixth of a model, or its last twelfth.
+
+    Example:
+        >>> rests(12), rests(6)
+        ([10, 11], [5])
+    """
+    return sorted({round(layers * 5 / 6), round(layers * 11 / 12)} & set(range(2, layers)))
 
 
 def at_speedup(method: Method, first: int, last: int, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:
@@ -109,16 +124,17 @@ def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim:
     method, schedule = Method.of(settings), settings.schedule
     assert isinstance(schedule, ExponentialSchedule)
     first, last = schedule.first_layer, schedule.last_layer
+    beyond = method.rest_from or layers  # where nothing is reduced any more
     for begin, end in ((first - 1, last), (first + 1, last), (first, last - 1), (first, last + 1)):
-        if 1 <= begin <= end < layers:
+        if 1 <= begin <= end < beyond:
             found = at_speedup(method, begin, end, speedup_of, aim)
             if found is not None:
                 yield found
-    others: list[Method] = []
+    others = [replace(method, rest_from=layer) for layer in (beyond - 1, beyond + 1) if last < layer < layers]
     if method.selector == "coreset":
-        others = [replace(method, centers_per_step=m) for m in _CENTERS if m != method.centers_per_step]
+        others += [replace(method, centers_per_step=m) for m in _CENTERS if m != method.centers_per_step]
     if method.selector == "cluster":
-        others = [replace(method, within=places) for places in _WITHIN if places != method.within]
+        others += [replace(method, within=places) for places in _WITHIN if places != method.within]
     for other in others:
         found = at_speedup(other, first, last, speedup_of, aim)
         if found is not None:

@@ -25,7 +25,7 @@ class Counted:
 
     def __call__(self, settings: PyramidConfig) -> float:
         """The ideal speed-up over the dense model."""
-        key = settings.schedule, settings.placement, settings.cls_only
+        key = settings.schedule, settings.placement, settings.cls_only, settings.rest_from
         if key not in self._known:
             self._known[key] = self._count(settings)
         return self._known[key]
@@ -39,13 +39,13 @@ class Counted:
 
 
 def timed_as(method: Method) -> Method:
-    """The method whose times serve for this one too: how far clusters reach changes who is merged, not what it costs.
+    """The method whose times serve for this one too: how far clusters reach, and who rests, change no part's.
 
     Example:
         >>> timed_as(Method("cluster", within=8)) == Method("cluster")
         True
     """
-    return replace(method, within=None)
+    return replace(method, within=None, rest_from=None)
 
 
 class Predicted:
@@ -68,7 +68,7 @@ class Predicted:
         """The predicted speed-up; a method that is new is timed first."""
         method = timed_as(Method.of(settings))
         if method not in self._known:
-            pyramidize(self._model, config=settings.replace(schedule=extreme_schedule()))
+            pyramidize(self._model, config=settings.replace(schedule=extreme_schedule(), rest_from=None))
             self._known[method] = calibrate(
                 self._model,
                 self._longest,
@@ -76,4 +76,6 @@ class Predicted:
                 known=next(iter(self._known.values()), None),
                 after_each=self._after_each,
             )
-        return predicted_speedup(self._known[method], self._shapes, settings.schedule)
+        known = self._known[method]
+        calibration = replace(known, cls_layers=settings.cls_layers(known.layers))
+        return predicted_speedup(calibration, self._shapes, settings.schedule)

@@ -36,7 +36,7 @@ TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weigh
 DISTILLING_KEYS = ("temperature", "distill_weight", "hidden_weight")
 # What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs, and
 # how it learns from the dense model if it does.
-CONFIG_KEYS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within")
+CONFIG_KEYS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
 VARIANT_KEYS = ("of", *CONFIG_KEYS, *DISTILLING_KEYS)
 MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 STARTS = ("dense", "pretrained")
