@@ -18,12 +18,11 @@ import torch
 from samples import as_long_as, whole
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
-from pyramid_bert.bench import describe_machine
+from pyramid_bert.bench import describe_machine, ideal_speedup, kept_lengths
 from pyramid_bert.classifier import metrics_of
 from pyramid_bert.data import TASKS, Table, load_task, sample_rows, shuffled, table_hash
 from pyramid_bert.search import Method, Trial, find_pyramid
 from pyramid_bert.search.halving import agreement
-from pyramid_bert.search.speeds import Counted
 from pyramid_bert.training import TrainSettings
 
 SPEEDUPS = (1.5, 2.0)
@@ -101,7 +100,6 @@ class OnDev:
         self._pyramid = classifier
         self._dense = torch.from_numpy(classifier.predict_logits(dev.texts))
         self.dense_metric = self._metric(self._dense)
-        self._ideal = Counted(classifier.model.config, [len(item) for item in classifier.encode(dev.texts)])
 
     def about(self) -> dict[str, Any]:
         """The data, and the dense model's result."""
@@ -120,8 +118,13 @@ class OnDev:
             "metric": metric,
             "loss_in_points": 100 * (self.dense_metric - metric),
             "agreement": agreement(self._dense, logits),
-            "ideal": self._ideal(settings),
+            "ideal": self._ideal(),
         }
+
+    def _ideal(self) -> float:
+        items = self._pyramid.encode(self._dev.texts)
+        kept = kept_lengths(self._pyramid.model, items, self._pyramid.tokenizer.pad_token_id)
+        return ideal_speedup(self._pyramid.model, items, kept)
 
     def _metric(self, logits: torch.Tensor) -> float:
         return metrics_of(self._pyramid.known_labels(), self._dev.labels, logits.numpy())[self.metric]

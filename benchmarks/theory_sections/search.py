@@ -4,7 +4,7 @@ from typing import Any
 
 from pyramid_bert import PyramidConfig
 from pyramid_bert.cost import Cost
-from pyramid_bert.search import Method
+from pyramid_bert.search import described
 
 from . import pictures
 from .page import picture, read_all, source
@@ -160,5 +160,4 @@ def _title(run: dict[str, Any]) -> str:
 
 
 def _settings(settings: dict[str, Any]) -> str:
-    schedule, method = settings["schedule"], Method.of(PyramidConfig.from_dict(settings))
-    return f"{method}, layers {schedule['first_layer']}–{schedule['last_layer']} to {schedule['keep_ratio']:.0%}"
+    return described(PyramidConfig.from_dict(settings))

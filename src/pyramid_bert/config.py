@@ -144,11 +144,6 @@ class PyramidConfig:
                 f"the selector 'cluster' has no centres, got centers_per_step={self.centers_per_step!r}; leave it "
                 "out, or use 'coreset'"
             )
-        if self.schedule.is_adaptive:
-            raise PyramidError(
-                "an adaptive schedule goes by how well kept tokens cover the others, and the selector 'cluster' keeps "
-                "none as it is; use 'coreset', or a schedule like Schedule.exponential(0.25, last_layer=11)"
-            )
 
     def check_saves(self) -> None:
         """Raises when these settings save no work, so that no speed-up can be claimed for them."""

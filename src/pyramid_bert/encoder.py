@@ -19,8 +19,8 @@ from .cost import Placement
 from .errors import PyramidError
 from .reduction import Reduction
 from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
-from .select import Geometry, get_selector, pool_groups, shortest_cover, to_radius
-from .select.coreset import CentersPerStep, distance_to_cls
+from .select import Geometry, from_radius, get_selector, pool_groups, shortest_cover, to_radius
+from .select.coreset import CentersPerStep
 from .select.distance import Metric
 from .select.summed import Summands, Sums
 from .tokens import Tokens
@@ -106,13 +106,14 @@ class PyramidEncoder(nn.Module):
         return trace if owner is self else None
 
     @contextmanager
-    def measuring(self) -> Iterator[Radii]:
-        """Records the covering radius of each layer in the forward passes of this thread.
+    def measuring(self, *, only_kept: bool = False) -> Iterator[Radii]:
+        """Records the covering radius of each layer in the forward passes of this thread, and the tokens kept.
 
         The core-set knows it from choosing; other selectors have to compute it, at the price of one Gram matrix a
-        layer. Pooling keeps no token that could cover others, and is refused. Holds the last pass.
+        layer. One that keeps no token that could cover others is refused, unless `only_kept` is asked for. Holds the
+        last pass.
         """
-        if self.selector.select is None:
+        if self.selector.select is None and not only_kept:
             raise PyramidError(
                 f"the selector {self.selector.name!r} makes new vectors and keeps no token, so there is no covering "
                 "radius; use 'coreset', or another that chooses tokens"
@@ -311,6 +312,7 @@ class PyramidEncoder(nn.Module):
         """The reduction at layer `number`, and the tokens kept by row. Tells whoever records it."""
         hidden, mask = tokens.hidden.detach(), tokens.mask
         if self.selector.select is None:
+            keep = keep if options is None else self._worth_keeping(tokens, number, options)
             reduction = self._grouped(tokens, keep)
             self._record(tokens, number, reduction, hidden.new_zeros(len(hidden)), keep)
             return reduction, keep
@@ -328,7 +330,7 @@ class PyramidEncoder(nn.Module):
         radius = None
         if options is not None:
             ranked = self.selector.select(hidden, mask, tokens.counts, **wanted)
-            limit = self._limit(tokens)
+            limit = self._limit(tokens, number)
             keep, radius = shortest_cover(knobs["geometry"], ranked, mask, options, limit, metric=self.metric)
             ranked = ranked[:, : max(keep)]
         elif measured and self.selector.cover is not None:
@@ -365,6 +367,14 @@ class PyramidEncoder(nn.Module):
         group = pool_groups(mask, rows, n, self.schedule.window, hidden.device)
         return Reduction.from_group(group, max(keep), torch.ones_like(group, dtype=size.dtype))
 
+    def _worth_keeping(self, tokens: Tokens, number: int, options: Sequence[Sequence[int]]) -> list[int]:
+        """The fewest groups of each row, among its options, that merges within the radius leave."""
+        assert self.selector.count is not None
+        limit = from_radius(self._limit(tokens, number), self.metric)
+        how = {"size": tokens.sizes, "metric": self.metric, "within": self.within}
+        counts = self.selector.count(tokens.hidden.detach(), tokens.mask, limit, **how)
+        return [min(option for option in row if option >= count) for row, count in zip(options, counts, strict=True)]
+
     def _record(self, tokens: Tokens, number: int, reduction: Reduction, radius: Tensor, keep: Sequence[int]) -> None:
         """Tells the trace and the recorder of radii, if there are any, unless everything was kept."""
         if list(keep) == tokens.counts:
@@ -372,21 +382,13 @@ class PyramidEncoder(nn.Module):
         if self._trace is not None:
             self._trace.record(number, reduction, radius, max(keep))
         if self._radii is not None:
-            self._radii.record(number, radius, self._alone(tokens), keep)
+            self._radii.record(number, radius, tokens.alone(self.metric), keep)
 
-    def _limit(self, tokens: Tokens) -> Tensor:
-        """The largest covering radius (B,) that an adaptive schedule allows here."""
+    def _limit(self, tokens: Tokens, number: int) -> Tensor:
+        """The largest covering radius (B,) that an adaptive schedule allows at layer `number`."""
         assert isinstance(self.schedule, AdaptiveSchedule)
-        alone = self._alone(tokens)
-        return self.schedule.radius * (alone if self.schedule.relative else torch.ones_like(alone))
-
-    @torch.no_grad()
-    def _alone(self, tokens: Tokens) -> Tensor:
-        """The covering radius (B,) that CLS alone would leave."""
-        squared = distance_to_cls(tokens.hidden.detach(), self.metric)
-        if tokens.mask is not None:
-            squared = squared.masked_fill(~tokens.mask, 0)
-        return to_radius(squared.amax(dim=1), self.metric)
+        alone = tokens.alone(self.metric)
+        return self.schedule.radius_at(number) * (alone if self.schedule.relative else torch.ones_like(alone))
 
 
 def _any_shorter(options: Sequence[Sequence[int]], counts: Sequence[int]) -> bool:

@@ -18,7 +18,7 @@ from .adapters import pyramid_encoder
 from .data import Encoded
 from .errors import MissingExtraError, PyramidError, UnknownNameError
 from .hub import pyramid_settings
-from .inference import Outputs, outputs_of
+from .inference import Outputs, kept_of, outputs_of
 
 Score = Literal["confidence", "radius", "both"]
 Weights = tuple[float, float]
@@ -93,7 +93,7 @@ class Trial:
         with encoder.keeping_all():
             dense = outputs_of(model, items, pad_id, batch_size=batch_size, title=title[1])
         if ours.covers is None:
-            kept = [settings.schedule.lengths(len(item), len(encoder.layer)) for item in items]
+            kept = kept_of(model, items, pad_id, batch_size=batch_size)
         else:
             kept = ours.covers.kept.tolist()
         costs = [settings.cost(lengths, len(item), model.config) for lengths, item in zip(kept, items, strict=True)]

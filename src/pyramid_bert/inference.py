@@ -42,6 +42,7 @@ def outputs_of(
     batch_size: int,
     cls: bool = False,
     covers: bool = False,
+    kept: bool = False,
     title: str | None = None,
     share: bool = False,
     pad_to: int | None = None,
@@ -55,6 +56,7 @@ def outputs_of(
         batch_size: Texts at a time.
         cls: Keep the CLS vectors as well.
         covers: Keep the covering radius of each layer of a pyramid as well. Not together with `share`.
+        kept: Keep the numbers of tokens that each layer keeps, where radii do not matter, as `Covers`.
         title: What the progress bar on stderr says; None shows none.
         share: Where several processes train together, each runs a part of the batches, and all get all outputs. Every
             process has to make the call.
@@ -65,7 +67,7 @@ def outputs_of(
     number, count = place() if share else (0, 1)
     batches = sorted_batches([len(item) for item in items], batch_size)[number::count]
     found: list[Covers] = []
-    with cls_vectors(model) as seen, _measured(model, covers) as radii:
+    with cls_vectors(model) as seen, _measured(model, covers, kept) as radii:
         for rows in _shown(batches, title):
             batch = collate([items[i] for i in rows], pad_id, pad_to)
             with torch.inference_mode():
@@ -79,16 +81,27 @@ def outputs_of(
     if share:
         logits = added_up(logits, model.device)
         vectors = None if vectors is None else added_up(vectors, model.device)
-    return Outputs(logits, vectors, _in_order(found, batches) if covers else None)
+    return Outputs(logits, vectors, _in_order(found, batches) if covers or kept else None)
 
 
-def _measured(model: Any, covers: bool) -> AbstractContextManager[Radii | None]:
-    if not covers:
+def kept_of(model: Any, items: Sequence[Encoded], pad_id: int, *, batch_size: int) -> list[tuple[int, ...]]:
+    """The tokens that each layer of a pyramid keeps of each text: asked of the schedule, or measured if adaptive."""
+    encoder = pyramid_encoder(model)
+    assert encoder is not None
+    if not encoder.schedule.is_adaptive:
+        return [encoder.schedule.lengths(len(item), len(encoder.layer)) for item in items]
+    covers = outputs_of(model, items, pad_id, batch_size=batch_size, kept=True).covers
+    assert covers is not None
+    return [tuple(row) for row in covers.kept.tolist()]
+
+
+def _measured(model: Any, covers: bool, kept: bool) -> AbstractContextManager[Radii | None]:
+    if not covers and not kept:
         return nullcontext()
     encoder = pyramid_encoder(model)
     if encoder is None:
         raise PyramidError("a dense model drops no token, so it has no covering radius; pyramidize it first")
-    return encoder.measuring()
+    return encoder.measuring(only_kept=not covers)
 
 
 def _in_order(found: Sequence[Covers], batches: Sequence[Sequence[int]]) -> Covers:

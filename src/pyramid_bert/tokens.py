@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from .reduction import Reduction
+from .select.coreset import distance_to_cls
+from .select.distance import Metric, to_radius
 from .select.summed import Summands
 
 
@@ -38,6 +40,14 @@ class Tokens:
             return self.size
         dtype = torch.promote_types(self.hidden.dtype, torch.float32)
         return torch.ones(self.hidden.shape[:2], dtype=dtype, device=self.hidden.device)
+
+    @torch.no_grad()
+    def alone(self, metric: Metric) -> Tensor:
+        """The covering radius (B,) that CLS alone would leave."""
+        squared = distance_to_cls(self.hidden.detach(), metric)
+        if self.mask is not None:
+            squared = squared.masked_fill(~self.mask, 0)
+        return to_radius(squared.amax(dim=1), metric)
 
     def key_bias(self) -> Tensor | None:
         """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
+from pyramid_bert.bench import ideal_speedup, kept_lengths
 from pyramid_bert.bench.budget import predicted_speedup
 from pyramid_bert.bench.calibration import Calibration
 from pyramid_bert.cli import main
@@ -300,6 +301,22 @@ def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert):
     by_hand = predicted_speedup(replace(calibration, cls_layers=4), predicted._shapes, resting.schedule)
     assert predicted(resting) == by_hand > known
     assert len(predicted._known) == 1
+
+
+def test_lengths_that_follow_the_text_are_tried_and_counted(dense, sentiment, monkeypatch):
+    def adaptive_first(trials):
+        return min(trials, key=lambda trial: (not trial.settings.schedule.is_adaptive, trial.divergence))
+
+    monkeypatch.setattr(find_module, "winner", adaptive_first)
+    texts, labels = sentiment(120, seed=2)
+    clusters = [Method("cluster", metric="cosine")]
+    found = find_pyramid(dense, 1.3, texts, labels, target="ideal", methods=clusters)
+    assert found.settings.schedule.is_adaptive
+    items = found.classifier.encode(texts)
+    assert found.ideal == pytest.approx(
+        ideal_speedup(found.classifier.model, items, kept_lengths(found.classifier.model, items))
+    )
+    assert found.ideal == pytest.approx(1.3, rel=0.1)
 
 
 # ---- the command ----

@@ -4,9 +4,15 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
+from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.bench import ideal_speedup, kept_lengths, solve_adaptive
+from pyramid_bert.data import Encoded
 from pyramid_bert.encoder import PyramidEncoder
-from pyramid_bert.select import cluster, ward_groups
+from pyramid_bert.select import cluster, ward_counts, ward_groups
 from pyramid_bert.tokens import Tokens
+
+LIMITLESS = torch.tensor([torch.inf], dtype=torch.float64)
+LENGTHS = [17, 9, 25, 3, 2, 1]
 
 
 def slow_ward(points, weights, k):
@@ -92,7 +98,7 @@ def test_rounding_that_tells_a_pair_from_itself_turned_round():
     cost = torch.full((1, 4, 4), torch.inf, dtype=torch.float64)
     cost[0, 1, 2], cost[0, 2, 1] = 1 + 1e-12, 1
     cost[0, 1, 3] = cost[0, 3, 1] = cost[0, 2, 3] = cost[0, 3, 2] = 5
-    first = cluster._merge(cost, torch.ones(1, 4, dtype=torch.float64), torch.tensor([4]), torch.tensor([3]))
+    first = cluster._merge(cost, torch.ones(1, 4, dtype=torch.float64), torch.tensor([4]), torch.tensor([3]), LIMITLESS)
     assert first.tolist() == [[0, 1, 1, 3]]
 
 
@@ -162,11 +168,90 @@ def test_settings_that_do_not_fit():
             PyramidConfig(schedule=schedule, selector="cluster", reduce=reduce)
     with pytest.raises(PyramidError, match="'cluster' has no centres, got centers_per_step='all'"):
         PyramidConfig(schedule=schedule, selector="cluster", centers_per_step="all")
-    with pytest.raises(PyramidError, match="the selector 'cluster' keeps none as it is"):
-        PyramidConfig(schedule=Schedule.adaptive(0.5), selector="cluster")
     with pytest.raises(PyramidError, match="within goes with the selector 'cluster', got 'coreset'"):
         PyramidConfig(schedule=schedule, within=3)
     with pytest.raises(PyramidError, match="within must be an integer of at least 1, got 0"):
         PyramidConfig(schedule=schedule, selector="cluster", within=0)
     with pytest.raises(PyramidError, match=r"within must be an integer of at least 1, got 2\.5"):
         PyramidConfig(schedule=schedule, selector="cluster", within=2.5)
+
+
+# ---- lengths that follow the text ----
+
+
+def slow_count(points, weights, limit):
+    """How many groups are left when merges stop before the first that adds more than `limit`."""
+
+    def spread(groups):
+        means = [(weights[g][:, None] * points[g]).sum(0) / weights[g].sum() for g in groups]
+        squares = [(weights[g][:, None] * (points[g] - mean) ** 2).sum() for g, mean in zip(groups, means, strict=True)]
+        return float(sum(squares))
+
+    for k in range(len(points), 2, -1):
+        if spread(slow_ward(points, weights, k - 1)) - spread(slow_ward(points, weights, k)) > limit:
+            return k
+    return 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("limit", [0.0, 0.3, 1.5, 100.0])
+def test_merges_stop_where_they_cost_too_much(both_ways, seed, limit):
+    n = 9 + seed
+    tokens = random_tokens(n, seed, d=2)
+    weights = 1.0 + torch.arange(n, dtype=torch.float64) % 5
+    found = ward_counts(tokens, None, torch.tensor([limit]), size=weights[None])
+    assert found == [slow_count(tokens[0], weights, limit)]
+
+
+def kept_and_logits(model, batch):
+    with torch.no_grad(), pyramid_encoder(model).measuring(only_kept=True) as radii:
+        logits = model(**batch).logits
+    return radii.covers.kept, logits
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_each_text_keeps_the_groups_that_it_needs(tiny_bert, tiny_batch, one_row, metric):
+    schedule = Schedule.adaptive(0.5, steps=8, last_layer=3, growth=1.2, min_tokens=2)
+    model, batch = pyramidize(tiny_bert(), schedule, "cluster", metric=metric), tiny_batch(LENGTHS)
+    kept, logits = kept_and_logits(model, batch)
+    assert kept[0, 2] < 17  # something is merged
+    for row, n in enumerate(LENGTHS):
+        assert set(kept[row].tolist()) <= {*schedule.options(n, 1), n}
+        alone, own = kept_and_logits(model, one_row(batch, row))
+        assert alone[0].tolist() == kept[row].tolist()
+        assert torch.allclose(own[0], logits[row], atol=1e-5)
+    wide, _ = kept_and_logits(model, tiny_batch(LENGTHS, width=60))
+    assert torch.equal(wide, kept)
+
+
+def test_a_radius_that_grows_keeps_fewer(tiny_bert, tiny_batch):
+    totals = []
+    for growth in (0.5, 1.0, 2.0):
+        model = pyramidize(tiny_bert(), Schedule.adaptive(0.4, growth=growth), "cluster", metric="cosine")
+        kept, _ = kept_and_logits(model, tiny_batch(LENGTHS))
+        totals.append((int(kept[:, 0].sum()), int(kept[:, 2].sum())))
+    assert len({first for first, _ in totals}) == 1
+    assert totals[0][1] > totals[2][1]
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_the_radius_for_a_speedup(tiny_bert, tiny_batch, relative):
+    lengths = [5 + 7 * i % 40 for i in range(60)]
+    ids = tiny_batch(lengths)["input_ids"]
+    items = [Encoded(row[:n].tolist()) for row, n in zip(ids, lengths, strict=True)]
+    settings = {"selector": "cluster", "metric": "cosine", "rest_from": 4}
+    found = solve_adaptive(tiny_bert(), 1.6, items, settings=settings, relative=relative, last_layer=3, steps=16)
+    pyramid = pyramidize(tiny_bert(), found.schedule, **settings)
+    kept = kept_lengths(pyramid, items)
+    assert 1.6 <= found.ideal == ideal_speedup(pyramid, items, kept) < 1.9
+    assert len({tuple(round(16 * k / n) for k in row) for row, n in zip(kept, lengths, strict=True)}) > 1
+    with pytest.raises(PyramidError, match="take metric='cosine'"):
+        solve_adaptive(tiny_bert(), 1.6, items, settings={"selector": "cluster"}, relative=False)
+
+
+def test_without_covering_radii_they_are_refused_and_counts_are_not(tiny_bert):
+    encoder = pyramid_encoder(pyramidize(tiny_bert(), Schedule.adaptive(0.5), "cluster"))
+    with pytest.raises(PyramidError, match="there is no covering radius"), encoder.measuring():
+        pass
+    with encoder.measuring(only_kept=True):
+        pass

@@ -38,6 +38,9 @@ def test_it_has_options_and_no_lengths():
 def test_it_round_trips_through_json_and_a_config():
     schedule = Schedule.adaptive(0.5, relative=False, steps=3, first_layer=2, last_layer=4, min_tokens=2)
     assert Schedule.from_dict(json.loads(json.dumps(schedule.to_dict()))) == schedule
+    growing = Schedule.adaptive(0.5, growth=1.5)
+    assert Schedule.from_dict(json.loads(json.dumps(growing.to_dict()))) == growing
+    assert "growth" not in schedule.to_dict()
     config = PyramidConfig(schedule=Schedule.adaptive(0.25))
     assert PyramidConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
@@ -55,6 +58,8 @@ def test_a_radius_is_a_share(radius):
         ({"radius": 0.5, "steps": 0}, "steps must be an integer of at least 1"),
         ({"radius": 0.5, "first_layer": 3, "last_layer": 2}, "last_layer must be an integer of at least 3"),
         ({"radius": 0.5, "min_tokens": 0}, "min_tokens"),
+        ({"radius": 0.5, "growth": 0}, "growth must be a number between 0 and 10, got 0"),
+        ({"radius": 0.5, "growth": "fast"}, "got 'fast'"),
     ],
 )
 def test_what_is_refused(fields, message):
@@ -142,6 +147,14 @@ def test_neither_padding_nor_the_other_rows_matter(tiny_bert, tiny_batch, one_ro
         alone_logits, alone = covers_of(model, one_row(batch, row))
         assert torch.allclose(alone_logits[0], logits[row], atol=1e-5)
         assert torch.equal(alone.kept[0], covers.kept[row])
+
+
+def test_a_radius_that_grows(tiny_bert, tiny_batch):
+    batch = tiny_batch(LENGTHS)
+    _, covers = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(0.5, growth=1.25, first_layer=2)), batch)
+    allowed = 0.5 * torch.tensor([0.0, 1.0, 1.25, 1.25**2])
+    assert (covers.relative <= allowed + 1e-5).all()
+    assert (covers.relative > allowed / 1.25 + 1e-5).any(dim=0)[2]
 
 
 def test_an_absolute_radius(tiny_bert, tiny_batch):

@@ -11,7 +11,7 @@ from ..classifier import apply_settings
 from ..data import Encoded
 from ..errors import DataError, PyramidError
 from ..hub import pyramid_settings, pyramidize
-from ..inference import outputs_of
+from ..inference import kept_of
 from ..schedule import Schedule
 
 MIN_ITEMS = 50
@@ -56,13 +56,9 @@ def kept_lengths(
     settings = pyramid_settings(pyramid)
     if settings is None:
         raise PyramidError("kept_lengths takes a pyramid; use pyramidize(model, schedule) first")
-    if not settings.schedule.is_adaptive:
-        layers = pyramid.config.num_hidden_layers
-        return [settings.schedule.lengths(len(item), layers) for item in items]
-    _check_head(pyramid)
-    covers = outputs_of(pyramid, items, pad_id, batch_size=batch_size, covers=True).covers
-    assert covers is not None
-    return [tuple(row) for row in covers.kept.tolist()]
+    if settings.schedule.is_adaptive:
+        _check_head(pyramid)
+    return kept_of(pyramid, items, pad_id, batch_size=batch_size)
 
 
 def ideal_speedup(pyramid: Any, items: Sequence[Encoded], kept: Sequence[Sequence[int]]) -> float:
@@ -81,6 +77,7 @@ def solve_adaptive(
     pad_id: int = 0,
     batch_size: int = 32,
     settings: dict[str, Any] | None = None,
+    sample: int = _SAMPLE,
     after_each: Callable[[], object] | None = None,
     **shape: Any,
 ) -> AdaptiveSolution:
@@ -89,28 +86,31 @@ def solve_adaptive(
     Args:
         model: A dense classifier or a pyramid, in evaluation mode; it is not changed.
         speedup: Dense over pyramid multiply-accumulates at true lengths, on average.
-        items: At least 50 encoded texts; up to 256 of them are run.
+        items: At least 50 encoded texts.
         pad_id: The padding token.
         batch_size: Texts at a time.
         settings: Fields of `PyramidConfig` but for the schedule; a pyramid's own if None.
+        sample: How many of the texts are run, at most.
         after_each: Called after each run over the sample, for a progress bar.
-        **shape: What `Schedule.adaptive` takes beside the radius, which is always relative: `first_layer`, `steps`, …
+        **shape: What `Schedule.adaptive` takes beside the radius: `first_layer`, `steps`, … It is
+            relative, unless the metric is "cosine" and `relative` False.
     """
-    _check_wanted(speedup, len(items), shape.get("relative", True))
+    _check_wanted(speedup, len(items))
     _check_head(model)
     shape = {"min_tokens": 2, **shape}
-    sample = list(items)[:: max(1, len(items) // _SAMPLE)][:_SAMPLE]
+    some = list(items)[:: max(1, len(items) // sample)][:sample]
     pyramid = copy.deepcopy(model).eval()
     apply_settings(pyramid, Schedule.adaptive(1.0, **shape), settings or {})
+    _check_scale(pyramid)
 
     def reached(radius: float) -> tuple[float, list[tuple[int, ...]]]:
         found = pyramid_settings(pyramid)
         assert found is not None
         pyramidize(pyramid, config=found.replace(schedule=Schedule.adaptive(radius, **shape)))
-        kept = kept_lengths(pyramid, sample, pad_id, batch_size=batch_size)
+        kept = kept_lengths(pyramid, some, pad_id, batch_size=batch_size)
         if after_each is not None:
             after_each()
-        return ideal_speedup(pyramid, sample, kept), kept
+        return ideal_speedup(pyramid, some, kept), kept
 
     low, high = 0.0, 1.0  # `high` reaches it, `low` does not
     best, kept = reached(high)
@@ -127,19 +127,26 @@ def solve_adaptive(
         else:
             low = middle
     means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
-    return AdaptiveSolution(Schedule.adaptive(high, **shape), speedup, best, means, len(sample))
+    return AdaptiveSolution(Schedule.adaptive(high, **shape), speedup, best, means, len(some))
 
 
-def _check_wanted(speedup: float, texts: int, relative: object) -> None:
-    """Raises unless there is a speed-up to reach, and texts to reach it on, by a relative radius."""
+def _check_wanted(speedup: float, texts: int) -> None:
+    """Raises unless there is a speed-up to reach, and texts to reach it on."""
     if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not speedup >= 1:
         raise PyramidError(f"speedup must be a number of at least 1, got {speedup!r}; 2 means half of the work")
     if texts < MIN_ITEMS:
         raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {texts}")
-    if relative is not True:
+
+
+def _check_scale(pyramid: Any) -> None:
+    """Raises unless the radius that is looked for lies in 0-1: a share of what CLS alone leaves, or 1 − cosine."""
+    settings = pyramid_settings(pyramid)
+    assert settings is not None
+    if not settings.schedule.to_dict()["relative"] and settings.metric != "cosine":
         raise PyramidError(
-            f"relative must be True, got {relative!r}: the radius that is looked for is a share of what CLS "
-            "alone leaves; leave it out, or choose a distance yourself: Schedule.adaptive(radius, relative=False)"
+            "relative must be True, got False: the radius that is looked for is a share of what CLS alone leaves; "
+            "leave it out, take metric='cosine', or choose a distance yourself: "
+            "Schedule.adaptive(radius, relative=False)"
         )
 
 

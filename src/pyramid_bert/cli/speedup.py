@@ -162,11 +162,13 @@ def _show(search: Search, args: argparse.Namespace) -> None:
 
 def comparison(search: Search) -> RichTable:
     """Dense beside pyramid, on the rows that the search never saw."""
+    from ..search import described
+
     table = RichTable(
         title=f"on {search.held_out_rows} rows that the search did not see",
-        caption=f"{_described(search)}; the best of {len(search.trials)} on {search.trials[0].rows} other rows, in "
-        f"{search.seconds / 60:.1f} minutes. Ideal: multiply-accumulates at true lengths. Measured: over dense, "
-        "length-sorted batches, in turn, on this machine.",
+        caption=f"{described(search.settings)}; the best of {len(search.trials)} on {search.trials[0].rows} other "
+        f"rows, in {search.seconds / 60:.1f} minutes. Ideal: multiply-accumulates at true lengths. Measured: over "
+        "dense, length-sorted batches, in turn, on this machine.",
     )
     table.add_column("")
     for name in ("dense", "pyramid", "change"):
@@ -183,11 +185,3 @@ def comparison(search: Search) -> RichTable:
         wanted = f" ({search.wanted:g}x wanted)" if (name == "ideal") == (search.target == "ideal") else ""
         table.add_row(f"speed-up, {name}{wanted}", "1.00x", f"{value:.2f}x", "")
     return table
-
-
-def _described(search: Search) -> str:
-    from ..search import Method
-
-    fields = search.settings.schedule.to_dict()
-    layers = f"layers {fields['first_layer']}-{fields['last_layer']}"
-    return f"{Method.of(search.settings)}, {layers} down to {fields['keep_ratio']:.0%} of the tokens"

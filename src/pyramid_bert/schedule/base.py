@@ -168,9 +168,12 @@ class Schedule:
         steps: int = 8,
         first_layer: int = 1,
         last_layer: int | None = None,
+        growth: float = 1.0,
         min_tokens: int = 1,
     ) -> Schedule:
         """For each text and layer the fewest tokens that cover the others within `radius`.
+
+        The selector "cluster" merges as long as that moves the tokens of a pair by no more than the radius, all in all.
 
         Such a schedule has no `lengths` before a text is run; `bench.kept_lengths` measures them.
 
@@ -182,6 +185,7 @@ class Schedule:
                 batch need not all differ.
             first_layer: The first layer that drops tokens.
             last_layer: The last one; the model's last if None.
+            growth: The factor by which the radius grows from layer to layer.
             min_tokens: As in `exponential`.
 
         Example:
@@ -195,6 +199,7 @@ class Schedule:
             steps=steps,
             first_layer=first_layer,
             last_layer=last_layer,
+            growth=growth,
             min_tokens=min_tokens,
         )
 

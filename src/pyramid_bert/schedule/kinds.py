@@ -12,6 +12,8 @@ from ..checks import check_int, check_layer, check_ratio
 from ..errors import PyramidError
 from .base import Schedule
 
+_FASTEST_GROWTH = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialSchedule(Schedule):
@@ -190,6 +192,7 @@ class AdaptiveSchedule(Schedule):
     steps: int = 8
     first_layer: int = 1
     last_layer: int | None = None
+    growth: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,6 +208,11 @@ class AdaptiveSchedule(Schedule):
         check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
         if self.last_layer is not None:
             check_int("last_layer", self.last_layer, self.first_layer, "it must not stand before first_layer")
+        if isinstance(self.growth, bool) or not isinstance(self.growth, Real) or not 0 < self.growth < _FASTEST_GROWTH:
+            raise PyramidError(
+                f"growth must be a number between 0 and {_FASTEST_GROWTH}, got {self.growth!r}; 1 is the same radius "
+                "at every layer"
+            )
 
     def check(self, layers: int) -> None:
         """See `Schedule.check`."""
@@ -222,6 +230,20 @@ class AdaptiveSchedule(Schedule):
     def done_at(self, layers: int) -> int:
         """See `Schedule.done_at`."""
         return self.last_layer or layers
+
+    def radius_at(self, layer: int) -> float:
+        """The radius that a layer may leave.
+
+        Example:
+            >>> AdaptiveSchedule(radius=0.25, growth=2.0, first_layer=3).radius_at(4)
+            0.5
+        """
+        return self.radius * self.growth ** (layer - self.first_layer)
+
+    def to_dict(self) -> dict[str, Any]:
+        """See `Schedule.to_dict`. A growth of 1 is left out: what is written stays as it was before there was one."""
+        data = super().to_dict()
+        return data if self.growth != 1 else {key: value for key, value in data.items() if key != "growth"}
 
     def options(self, n: int, layer: int) -> tuple[int, ...]:
         """See `Schedule.options`."""

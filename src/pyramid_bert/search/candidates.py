@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 from ..bench.budget import MIN_TOKENS, extreme_schedule, with_speedup
 from ..config import PyramidConfig, Reduce
@@ -58,6 +59,26 @@ class Method:
         return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
 
+def described(settings: PyramidConfig) -> str:
+    """What a search found, in a line.
+
+    Example:
+        >>> described(Method("first", "drop").settings(Schedule.exponential(0.25, 6, first_layer=4)))
+        'first, drop, layers 4-6 down to 25% of the tokens'
+        >>> described(Method("cluster").settings(Schedule.adaptive(0.125, last_layer=9, growth=1.2)))
+        "cluster, merge, layers 1-9, each text within 12.5% of CLS's radius, times 1.2 a layer"
+        >>> described(Method("cluster", metric="cosine").settings(Schedule.adaptive(0.1, last_layer=9, relative=False)))
+        'cluster, merge, cosine, layers 1-9, each text within a radius of 0.1'
+    """
+    method, fields = Method.of(settings), settings.schedule.to_dict()
+    layers = f"{method}, layers {fields['first_layer']}-{fields['last_layer']}"
+    if "radius" not in fields:
+        return f"{layers} down to {fields['keep_ratio']:.0%} of the tokens"
+    growing = f", times {fields['growth']:g} a layer" if "growth" in fields else ""
+    radius = f"{fields['radius']:.1%} of CLS's radius" if fields["relative"] else f"a radius of {fields['radius']:.3g}"
+    return f"{layers}, each text within {radius}{growing}"
+
+
 METHODS: tuple[Method, ...] = (
     Method("cluster", metric="cosine"),
     Method("cluster", metric="cosine", within=5),
@@ -75,6 +96,7 @@ METHODS: tuple[Method, ...] = (
 )
 _CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
 _WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
+_GROWTHS, _STEPS = (1.0, 1.1, 1.2, 1.3), 16
 
 SpeedupOf = Callable[[PyramidConfig], float]
 
@@ -139,6 +161,23 @@ def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim:
         found = at_speedup(other, first, last, speedup_of, aim)
         if found is not None:
             yield found
+
+
+def adaptive_shapes(settings: PyramidConfig, layers: int) -> list[dict[str, Any]]:
+    """What `Schedule.adaptive` takes beside a radius so that lengths follow the text where these settings reduce.
+
+    Example:
+        >>> settings = Method("cluster", rest_from=10).settings(Schedule.exponential(0.3, 9))
+        >>> [(shape["last_layer"], shape["growth"]) for shape in adaptive_shapes(settings, 12)]
+        [(9, 1.0), (9, 1.1), (9, 1.2), (9, 1.3)]
+    """
+    if settings.selector not in ("coreset", "cluster"):  # the others do not go by how tokens lie
+        return []
+    schedule = settings.schedule
+    assert isinstance(schedule, ExponentialSchedule)
+    where = {"first_layer": schedule.first_layer, "last_layer": (settings.rest_from or layers) - 1}
+    where["relative"] = settings.metric != "cosine"  # a cosine has its own scale, and clusters keep to it better
+    return [{**where, "growth": growth, "steps": _STEPS, "min_tokens": MIN_TOKENS} for growth in _GROWTHS]
 
 
 def with_other_speedup(settings: PyramidConfig, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:

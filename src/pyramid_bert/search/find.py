@@ -5,24 +5,25 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any
 
 from torch import Tensor
 
+from ..bench.adaptive import MIN_ITEMS, ideal_speedup, kept_lengths, solve_adaptive
 from ..bench.budget import check_speedup, interleaved_speedup, out_of_reach
 from ..bench.calibration import runs_of_calibration
 from ..classifier import PyramidClassifier, metrics_of
 from ..config import PyramidConfig
 from ..data import Text
 from ..errors import DataError, PyramidError, UnknownNameError
-from ..hub import is_pyramid, pyramidize
+from ..hub import is_pyramid, pyramid_settings, pyramidize
 from ..inference import outputs_of
 from ..labels import Labels
 from ..metrics import CLASSIFICATION, REGRESSION
 from .budget import Budget
-from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
+from .candidates import METHODS, Method, SpeedupOf, adaptive_shapes, fastest, grid, neighbours, with_other_speedup
 from .halving import Judge, Measure, Trial, agreement, divergences, halve, runs_of, try_all, winner
 from .progress import Stages
 from .rows import Rows, held_out_rows
@@ -31,6 +32,7 @@ from .speeds import Counted, Predicted, timed_as
 MINIMUM_ROWS = 50
 TARGETS = ("time", "ideal")
 _CLIMBS = 3
+_SAMPLE = 512
 _CLOSE_ENOUGH, _TRIES = 0.03, 3
 _FAR_OFF, _SETTLINGS = 0.15, 2
 
@@ -220,11 +222,11 @@ class _Finder:
         outputs = self._outputs(self._dense.model, 0, "asking the dense model")
         judge, budget = self._judge(outputs), Budget(60 * self._minutes)
         best = self._climb(judge, self._halve(judge, candidates, budget), speedup_of, speedup, budget)
-        settings = best.settings
         if target == "time":
-            settings, measured = self._settled(settings, speedup_of, speedup)
+            settings, measured = self._settled(best.settings, speedup_of, speedup)
         else:
-            measured = self._on_held_out(settings)
+            best = self._adapt(judge, best, speedup, budget)
+            settings, measured = best.settings, self._on_held_out(best.settings)
         pyramidize(self._pyramid, config=settings)
         others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
         return Search(
@@ -234,7 +236,7 @@ class _Finder:
             settings=settings,
             wanted=speedup,
             target=target,
-            ideal=counted(settings),
+            ideal=self._ideal(counted),
             measured=measured,
             **self._compared(outputs[self._rows.search :]),
             search_rows=self._rows.search,
@@ -290,6 +292,35 @@ class _Finder:
                 return better
             best = better
         return best
+
+    def _adapt(self, judge: Judge, best: Trial, speedup: float, budget: Budget) -> Trial:
+        """The best as it is, or with lengths that follow the text. In batches these save less than they count."""
+        shapes = adaptive_shapes(best.settings, self._layers)
+        items = self._rows.items[: self._rows.search]
+        if len(items) < MIN_ITEMS:
+            return best
+        step = self._stages.begin("lengths that follow the text", len(shapes))
+        trials, method = [best], Method.of(best.settings)
+        how: dict[str, Any] = {"pad_id": self._rows.pad_id, "batch_size": self._batch_size, "sample": _SAMPLE}
+        for shape in shapes:
+            if not budget.in_time():
+                break
+            try:
+                found = solve_adaptive(self._dense.model, speedup, items, settings=asdict(method), **how, **shape)
+            except PyramidError:  # out of reach of these layers
+                continue
+            trials.append(judge(method.settings(found.schedule), best.rows))
+            step()
+        return winner(trials)
+
+    def _ideal(self, counted: Counted) -> float:
+        """The ideal speed-up of the pyramid over all rows."""
+        settings, items = pyramid_settings(self._pyramid), self._rows.items
+        assert settings is not None
+        if not settings.schedule.is_adaptive:
+            return counted(settings)
+        kept = kept_lengths(self._pyramid, items, self._rows.pad_id, batch_size=self._batch_size)
+        return ideal_speedup(self._pyramid, items, kept)
 
     def _settled(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> tuple[PyramidConfig, float]:
         """The pyramid that was settled on, and its speed-up on the held-out rows.

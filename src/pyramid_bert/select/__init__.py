@@ -1,10 +1,10 @@
 """Who stays: token selectors, registered by name. Depends on torch alone."""
 
 from .attention import received_attention
-from .cluster import ward_groups
+from .cluster import ward_counts, ward_groups
 from .coreset import Cover, k_center_greedy, radius_curve
 from .cover import shortest_cover
-from .distance import Geometry, squared_distances, to_radius
+from .distance import Geometry, from_radius, squared_distances, to_radius
 from .nearest import nearest_kept
 from .registry import Selector, get_selector, register, selector_names
 from .simple import pool_groups
@@ -13,6 +13,7 @@ __all__ = [
     "Cover",
     "Geometry",
     "Selector",
+    "from_radius",
     "get_selector",
     "k_center_greedy",
     "nearest_kept",
@@ -24,5 +25,6 @@ __all__ = [
     "shortest_cover",
     "squared_distances",
     "to_radius",
+    "ward_counts",
     "ward_groups",
 ]

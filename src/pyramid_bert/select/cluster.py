@@ -7,7 +7,7 @@ a·b/(a+b)·d, which is what it adds to the squared distances of tokens to the m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -48,21 +48,66 @@ def ward_groups(
     """
     rows, n, _ = hidden.shape
     counts = counts_per_row(k, rows, n)
-    real = torch.ones(rows, n, dtype=torch.bool, device=hidden.device) if mask is None else mask
+    real = _real(hidden, mask)
+    first, leads = _first_of_group(hidden, real, counts, size, metric, within, limit=None)
+    slot = (leads.cumsum(1) - 1).gather(1, first)
+    past = slot >= torch.tensor(counts, device=hidden.device)[:, None]
+    return slot.masked_fill(~real | past, -1)
+
+
+@torch.no_grad()
+def ward_counts(
+    hidden: Tensor,
+    mask: Tensor | None,
+    limit: Tensor,
+    *,
+    size: Tensor | None = None,
+    metric: Metric = "euclidean",
+    within: int | None = None,
+) -> list[int]:
+    """How many groups are left in each row when merges go on for as long as none costs more than `limit` (B,).
+
+    What a merge costs is the sum of squares by which it moves tokens; at least one group stands beside CLS. Reads the
+    numbers back from the device. The other arguments are those of `ward_groups`.
+
+    Example:
+        >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
+        >>> ward_counts(tokens, None, torch.tensor([1.0])), ward_counts(tokens, None, torch.tensor([0.01]))
+        ([3], [4])
+    """
+    real = _real(hidden, mask)
+    _, leads = _first_of_group(hidden, real, [2] * len(hidden), size, metric, within, limit)
+    counts: list[int] = leads.sum(1).tolist()
+    return counts
+
+
+def _real(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device) if mask is None else mask
+
+
+def _first_of_group(
+    hidden: Tensor,
+    real: Tensor,
+    counts: Sequence[int],
+    size: Tensor | None,
+    metric: Metric,
+    within: int | None,
+    limit: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The first token (B, N) of the group that each is in, and which tokens (B, N) are such first ones."""
+    rows, n, _ = hidden.shape
     distances = Geometry.of(hidden, metric).distances
     weight = torch.ones_like(distances[:, 0]) if size is None else size.to(distances.dtype).clone()
     cost = _cost_of_pairs(distances, weight, real, within)
     goal = torch.tensor(counts, device=hidden.device).clamp(min=2)
+    limit = torch.full_like(cost[:, 0, 0], torch.inf) if limit is None else limit.to(cost.dtype)
     kernel = _kernel() if cost.device.type == "cpu" else None
     if kernel is None:
-        first = _merge(cost, weight, real.sum(1), goal)
+        first = _merge(cost, weight, real.sum(1), goal, limit)
     else:
         first = torch.empty(rows, n, dtype=torch.long)
-        kernel(cost.numpy(), weight.numpy(), real.sum(1).numpy(), goal.numpy(), first.numpy())
-    leads = real & (first == torch.arange(n, device=hidden.device))
-    slot = (leads.cumsum(1) - 1).gather(1, first)
-    past = slot >= torch.tensor(counts, device=hidden.device)[:, None]
-    return slot.masked_fill(~real | past, -1)
+        kernel(cost.numpy(), weight.numpy(), real.sum(1).numpy(), goal.numpy(), limit.numpy(), first.numpy())
+    return first, real & (first == torch.arange(n, device=hidden.device))
 
 
 def _cost_of_pairs(distances: Tensor, weight: Tensor, real: Tensor, within: int | None) -> Tensor:
@@ -80,14 +125,14 @@ def _cost_of_pairs(distances: Tensor, weight: Tensor, real: Tensor, within: int 
     return (distances * share).masked_fill(barred, torch.inf)
 
 
-def _merge(cost: Tensor, weight: Tensor, counts: Tensor, goal: Tensor) -> Tensor:
+def _merge(cost: Tensor, weight: Tensor, counts: Tensor, goal: Tensor, limit: Tensor) -> Tensor:
     """The first token (B, N) of the group that each is in, after the cheapest merges. Overwrites its arguments."""
     rows, n = weight.shape
     first = torch.arange(n, device=cost.device).repeat(rows, 1)
     every = torch.arange(rows, device=cost.device)
     for _ in range(int((counts - goal).max().clamp(min=0))):
         cheapest, pair = cost.flatten(1).min(dim=1)
-        going = (counts > goal) & cheapest.isfinite()
+        going = (counts > goal) & cheapest.isfinite() & (cheapest <= limit)
         row = every[going]
         one, other = (pair // n)[going], (pair % n)[going]
         i, j = torch.minimum(one, other), torch.maximum(one, other)  # rounding may tell (i, j) from (j, i)
@@ -124,7 +169,7 @@ def _kernel() -> Callable[..., None] | None:
         return best
 
     @njit(nogil=True)
-    def merge(costs: Any, weights: Any, counts: Any, goals: Any, firsts: Any) -> None:
+    def merge(costs: Any, weights: Any, counts: Any, goals: Any, limits: Any, firsts: Any) -> None:
         rows, width = weights.shape
         for row in range(rows):
             cost, weight, first, n = costs[row], weights[row], firsts[row], counts[row]
@@ -137,7 +182,7 @@ def _kernel() -> Callable[..., None] | None:
                     if cost[t, partner[t]] < cost[i, partner[i]]:
                         i = t
                 j, least = partner[i], cost[i, partner[i]]
-                if not least < infinite:
+                if not least < infinite or least > limits[row]:
                     break
                 a, b = weight[i], weight[j]
                 for t in range(1, n):
@@ -167,5 +212,6 @@ CLUSTER = register(
         "no token alone: groups of similar ones, merged pair by pair (Ward); best with metric='cosine'",
         None,
         group=ward_groups,
+        count=ward_counts,
     )
 )

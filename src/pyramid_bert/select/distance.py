@@ -172,6 +172,11 @@ def to_radius(squared: Tensor, metric: Metric) -> Tensor:
     return squared / 2 if metric == "cosine" else squared.sqrt()
 
 
+def from_radius(radius: Tensor, metric: Metric) -> Tensor:
+    """The squared distance of a radius: the inverse of `to_radius`."""
+    return 2 * radius if metric == "cosine" else radius.square()
+
+
 def relative_to_cls(hidden: Tensor, metric: Metric) -> Tensor:
     """The vectors (B, N, D) with CLS as their origin, in full precision; of unit length before that for "cosine"."""
     x = hidden if hidden.dtype == torch.float64 else hidden.float()

@@ -40,6 +40,7 @@ class Selector:
         placement: The only placement that makes sense for it, or None.
         group: The function of such a one: `group(hidden, mask, k, size=..., metric=..., within=...)` gives the slot
             (B, N) of each token. None for pooling, whose groups the schedule says.
+        count: For adaptive lengths: how many groups it makes if merges may cost so much; see `cluster.ward_counts`.
         voters: Whose attention counts as `received`: of "all" real tokens, or of "cls" alone.
     """
 
@@ -50,6 +51,7 @@ class Selector:
     knobs: tuple[str, ...] = ()
     placement: str | None = None
     group: Callable[..., Tensor] | None = None
+    count: Callable[..., list[int]] | None = None
     voters: Literal["all", "cls"] = "all"
 
     @property
