@@ -103,6 +103,20 @@ def test_an_adaptive_schedule_by_the_command_line(capsys, learner_dir, sentiment
     assert loaded.settings.schedule == Schedule.adaptive(0.8, steps=4, min_tokens=3)
     assert call(capsys, "certify", out, "--data", sentiment_files / "dev.csv")[0] == 0
 
+
+def test_clusters_that_follow_the_text_and_rest_by_the_command_line(capsys, learner_dir, sentiment_files, tmp_path):
+    out = tmp_path / "clusters"
+    words = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", out, "--epochs", "0.1")
+    lengths = ("--adaptive-radius", "0.5", "--adaptive-growth", "1.2", "--last-layer", "1", "--min-tokens", "2")
+    assert call(capsys, *words, *lengths, "--selector", "cluster", "--rest-from", "2")[0] == 0
+    loaded = PyramidClassifier.load(out)
+    assert loaded.settings.schedule == Schedule.adaptive(0.5, growth=1.2, last_layer=1, min_tokens=2)
+    assert (loaded.settings.selector, loaded.settings.rest_from) == ("cluster", 2)
+    assert call(capsys, "certify", out, "--data", sentiment_files / "dev.csv")[0] == 0
+    code, _, err = call(capsys, *words, *lengths, "--selector", "cluster", "--rest-from", "1", "--overwrite")
+    assert code == 2
+    assert "rest_from must be an integer of at least 2, got 1" in err
+
     for wrong, message in (
         (("--adaptive-radius", "0"), "radius must be in (0, 1]"),
         (("--adaptive-radius", "0.8", "--keep-ratio", "0.5"), "'keep-ratio'"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyramid_bert import PyramidClassifier, Schedule, k_center_greedy, pyramid_settings, pyramidize
+from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, k_center_greedy, pyramid_settings, pyramidize
 from pyramid_bert.adapters import pyramid_encoder
 from pyramid_bert.bench import Calibration, Solver, calibrate, solve_speedup
 from pyramid_bert.bench import budget as budget_module
@@ -100,6 +100,20 @@ def known_costs(monkeypatch):
 
 
 LENGTHS = [40, 38, 30, 30, 22, 20, 20, 18]
+
+
+def test_a_schedule_is_done_before_tokens_rest(monkeypatch, tiny_bert):
+    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=2))
+    resting = {"rest_from": 3, "reduce": "drop"}
+    solution = solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=4, verify=False, settings=resting)
+    assert solution.schedule.done_at(4) < 3
+    PyramidConfig(schedule=solution.schedule, **resting).check(4)
+
+
+def test_layers_for_cls_alone_by_hand():
+    schedule = Schedule.custom([10, 5, 5, 5], n=10)
+    awake = 2 * (10 + 10) + 3 * (10 + 5) + 0.5 * 10
+    assert made_up(cls_layers=2).pyramid(schedule, 10, masked=False) == pytest.approx(awake + 2 * (1 * 5 + 3 * 1))
 
 
 @pytest.mark.parametrize("wanted", [1.3, 1.5, 2, 3])

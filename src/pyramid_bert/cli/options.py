@@ -45,6 +45,7 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
         help="adaptive: for each text the fewest tokens that cover the others within this share, 0-1, of CLS's radius",
     )
     group.add_argument("--adaptive-steps", type=int, metavar="S", help="adaptive: lengths to choose from (default: 8)")
+    group.add_argument("--adaptive-growth", type=float, metavar="G", help="adaptive: the radius grows by this a layer")
 
 
 def add_speedup_option(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +85,7 @@ def schedule_from(args: argparse.Namespace) -> Schedule | None:
         "at_layers": numbers("--at-layers", args.at_layers) if args.at_layers else None,
         "radius": args.adaptive_radius,
         "steps": args.adaptive_steps,
+        "growth": args.adaptive_growth,
     }
     given = {name: value for name, value in given.items() if value is not None}
     if not given and args.schedule is None:
@@ -113,7 +115,7 @@ def _as_options(message: str) -> str:
     """Python's complaint about arguments, in the words of the command line."""
     text = message.partition("() ")[2] or message
     renamed = {"'n'": "'lengths_for'", "'seed'": "'schedule_seed'", "'radius'": "'adaptive_radius'"}
-    for name, option in {**renamed, "'steps'": "'adaptive_steps'"}.items():
+    for name, option in {**renamed, "'steps'": "'adaptive_steps'", "'growth'": "'adaptive_growth'"}.items():
         text = text.replace(name, option)
     return text.replace("positional ", "").replace("keyword-only ", "").replace("keyword ", "").replace("_", "-")
 
