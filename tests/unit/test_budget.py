@@ -103,10 +103,10 @@ LENGTHS = [40, 38, 30, 30, 22, 20, 20, 18]
 
 
 def test_a_schedule_is_done_before_tokens_rest(monkeypatch, tiny_bert):
-    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=2))
-    resting = {"rest_from": 3, "reduce": "drop"}
+    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=3))
+    resting = {"rest_from": 2, "reduce": "drop"}
     solution = solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=4, verify=False, settings=resting)
-    assert solution.schedule.done_at(4) < 3
+    assert solution.schedule.done_at(4) < 2
     PyramidConfig(schedule=solution.schedule, **resting).check(4)
 
 
