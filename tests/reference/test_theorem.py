@@ -300,6 +300,13 @@ def test_an_adaptive_schedule_is_measured_by_what_it_keeps(tiny_bert, tiny_batch
     assert all(bound["least_margin"] >= -1e-9 for bound in report.bounds().values())
 
 
+def test_tokens_that_rest_are_awake_for_the_theorem(tiny_bert, tiny_batch):
+    texts, schedule = items(tiny_batch((24, 15, 9)), 3), Schedule.exponential(0.5, 2)
+    awake = measure_theorem(pyramidize(tiny_bert(), schedule), texts)
+    resting = measure_theorem(pyramidize(tiny_bert(), schedule, rest_from=3), texts)
+    assert resting.to_dict() == awake.to_dict()
+
+
 def test_pairs_keep_their_token_types(tiny_model_dir):
     clf = PyramidClassifier.from_pretrained(tiny_model_dir, Schedule.exponential(0.5, 2))
     pair = ("a good film with a story", "it was a very dull and long day")

@@ -39,7 +39,8 @@ def measure_theorem(
     """Both sides of Theorem 1 on some texts.
 
     Args:
-        model: A pyramid classifier; what it does with tokens that are not kept does not matter. It is not changed.
+        model: A pyramid classifier; what it does with tokens that are not kept does not matter, and none
+            rests. It is not changed.
         items: The texts.
         targets: The number of each text's class (or a float, for a regressor); None for what the dense model says.
             The loss is cross-entropy, or the squared error of a regressor.
@@ -50,8 +51,9 @@ def measure_theorem(
     settings = pyramid_settings(model)
     _check(model, settings, items, targets, directions)
     assert settings is not None
+    settings = settings.replace(reduce="replace", weighted=False, rest_from=None)
     star = copy.deepcopy(model).eval().double()
-    pyramidize(star, config=settings.replace(reduce="replace", weighted=False))
+    pyramidize(star, config=settings)
     encoder = pyramid_encoder(star)
     assert encoder is not None
     generator = torch.Generator().manual_seed(seed)
@@ -69,7 +71,7 @@ def measure_theorem(
         rows=tuple(rows),
         constants=Constants.seen(rows),
         loss=f"{kind} on {of}",
-        settings=settings.replace(reduce="replace", weighted=False).to_dict(),
+        settings=settings.to_dict(),
         directions=directions,
         seed=seed,
     )
