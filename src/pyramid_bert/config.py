@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .checks import check_int
+from .checks import check_int, check_layer
 from .cost import PLACEMENTS, Cost, Placement
 from .errors import PyramidError, UnknownNameError
 from .schedule import Schedule, StridedSchedule
@@ -179,12 +179,12 @@ class PyramidConfig:
         self.schedule.check(layers)
         if self.rest_from is None:
             return
-        if self.rest_from > layers:
-            raise PyramidError(f"rest_from must be in 2-{layers}, the layers of the model, got {self.rest_from}")
+        check_layer("rest_from", self.rest_from, layers)
         if (last := self.schedule.done_at(layers)) >= self.rest_from:
             raise PyramidError(
                 f"tokens that rest are not reduced any more: rest_from={self.rest_from} takes a schedule that is done "
-                f"by layer {self.rest_from - 1}, and this one reduces up to layer {last}; give it another last_layer"
+                f"by layer {self.rest_from - 1}, and this one reduces up to layer {last}; let it end earlier, or "
+                "let them rest later"
             )
 
     def replace(self, **changes: Any) -> PyramidConfig:

@@ -171,6 +171,8 @@ class PyramidEncoder(nn.Module):
                 self.shrink(tokens, number, keep, received, seed + number, options)
             if resting and not last_alone:  # the others are there as they were
                 tokens.hidden = torch.cat([tokens.hidden, before[:, 1:]], dim=1)
+                if tokens.copies is not None:  # a copy of CLS goes on with it
+                    tokens.hidden = tokens.copies.replaced(tokens.hidden)
             tokens.hidden = self.backbone.observe(layer, before, tokens.hidden)
         return tokens.hidden
 

@@ -102,6 +102,14 @@ def test_an_adaptive_schedule_by_the_command_line(capsys, learner_dir, sentiment
     loaded = PyramidClassifier.load(out)
     assert loaded.settings.schedule == Schedule.adaptive(0.8, steps=4, min_tokens=3)
     assert call(capsys, "certify", out, "--data", sentiment_files / "dev.csv")[0] == 0
+    for wrong, message in (
+        (("--adaptive-radius", "0"), "radius must be in (0, 1]"),
+        (("--adaptive-radius", "0.8", "--keep-ratio", "0.5"), "'keep-ratio'"),
+        (("--schedule", "adaptive"), "'adaptive-radius'"),
+        (("--adaptive-radius", "0.8"), "no lengths before a text is run"),
+    ):
+        code, _, err = call(capsys, "schedule", *wrong)
+        assert (code, message in err) == (2, True), err
 
 
 def test_clusters_that_follow_the_text_and_rest_by_the_command_line(capsys, learner_dir, sentiment_files, tmp_path):
@@ -116,15 +124,6 @@ def test_clusters_that_follow_the_text_and_rest_by_the_command_line(capsys, lear
     code, _, err = call(capsys, *words, *lengths, "--selector", "cluster", "--rest-from", "1", "--overwrite")
     assert code == 2
     assert "rest_from must be an integer of at least 2, got 1" in err
-
-    for wrong, message in (
-        (("--adaptive-radius", "0"), "radius must be in (0, 1]"),
-        (("--adaptive-radius", "0.8", "--keep-ratio", "0.5"), "'keep-ratio'"),
-        (("--schedule", "adaptive"), "'adaptive-radius'"),
-        (("--adaptive-radius", "0.8"), "no lengths before a text is run"),
-    ):
-        code, _, err = call(capsys, "schedule", *wrong)
-        assert (code, message in err) == (2, True), err
 
 
 def test_too_few_rows(capsys, model, tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.cli import main
 
 
@@ -43,6 +44,14 @@ def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model
     assert '"text": "a sad story"' not in page  # looked at, but not explained
     assert "these texts" in page
     assert "RTE" in (folders / "figures" / "lengths.svg").read_text()
+
+
+def test_a_model_of_clusters_has_no_radius_to_show(folders, tiny_model_dir):
+    PyramidClassifier.from_pretrained(tiny_model_dir, Schedule.exponential(0.5, 2), selector="cluster").save("clusters")
+    (folders / "texts.csv").write_text("sentence\nthe film is good\na sad story\n")
+    options = ["--model", "clusters", "--texts", "texts.csv", "--text-column", "sentence", "--figures", "figures"]
+    assert main(["report", *options]) == 0
+    assert not (folders / "figures" / "radius.png").exists()
 
 
 def test_tasks_without_data_are_left_out(tmp_path, write_study, monkeypatch, capsys, tiny_model_dir):

@@ -18,7 +18,7 @@ from pyramid_bert.errors import DataError, UnknownNameError
 from pyramid_bert.labels import Labels
 from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
 from pyramid_bert.search import find as find_module
-from pyramid_bert.search.candidates import grid, neighbours
+from pyramid_bert.search.candidates import fastest, grid, neighbours, rests
 from pyramid_bert.search.halving import winner
 
 
@@ -289,6 +289,32 @@ def test_candidates_rest_in_the_last_layers_and_are_done_by_then():
     assert {settings.rest_from for settings in near} == {10, 11}
     for settings in near:
         settings.check(12)
+
+
+def test_a_method_that_rests_keeps_to_its_layer():
+    found = grid([Method("cluster", rest_from=4)], 6, lambda settings: 2.0, 1.5)
+    assert {settings.rest_from for settings in found} == {4}
+    for settings in found:
+        settings.check(6)
+    woken = Method("cluster", rest_from=5).settings(Schedule.exponential(0.3, 3))
+    assert None in {settings.rest_from for settings in neighbours(woken, 6, lambda settings: 2.0, 1.5)}
+
+
+def test_what_is_fast_enough_by_resting_alone_is_tried_once(dense):
+    counted = speeds.Counted(dense.model.config, [20] * 8)
+    (layer,) = rests(dense.model.config.num_hidden_layers)
+    resting = counted(Method(rest_from=layer).settings(Schedule.constant(1.0)))
+    awake = counted(Method().settings(Schedule.constant(1.0)))
+    found = grid(METHODS, dense.model.config.num_hidden_layers, counted, (resting + awake) / 2)
+    assert sum(settings.schedule.keep_ratio == 1 for settings in found) == 1
+    assert all(settings.rest_from is None for settings in found if settings.schedule.keep_ratio < 1)
+
+
+def test_the_fastest_rest():
+    def speedup_of(settings):
+        return 2.0 if settings.rest_from is None else 3.0
+
+    assert fastest([Method()], 12, speedup_of) == 3.0
 
 
 def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert):

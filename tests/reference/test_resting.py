@@ -41,6 +41,15 @@ def test_resting_in_the_last_layer_changes_no_logit(tiny_bert, tiny_batch, logit
     assert not torch.allclose(earlier, awake, atol=1e-3)
 
 
+@pytest.mark.parametrize("rest_from", [None, 3, 4])
+def test_pyramid_star_rests_like_weighted_drop(tiny_bert, tiny_batch, logits_of, rest_from):
+    """A copy of CLS goes on with CLS, as the weight on its key does."""
+    batch = tiny_batch(LENGTHS)
+    star = logits_of(pyramidize(tiny_bert(), SHRINKING, reduce="replace", rest_from=rest_from), batch)
+    short = {"reduce": "drop", "weighted": True, "rest_from": rest_from}
+    torch.testing.assert_close(logits_of(pyramidize(tiny_bert(), SHRINKING, **short), batch), star, atol=1e-5, rtol=0)
+
+
 def test_keeping_all_wakes_everyone(tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
     dense = logits_of(model, batch)
@@ -114,7 +123,7 @@ def test_a_schedule_that_is_done_in_time_is_taken(tiny_bert, schedule):
     ("schedule", "rest_from", "message"),
     [
         (SHRINKING, 1, "rest_from must be an integer of at least 2, got 1"),
-        (SHRINKING, 5, "rest_from must be in 2-4"),
+        (SHRINKING, 5, "rest_from must be in 1-4, got 5; the model has 4 layers"),
         (Schedule.exponential(0.4, 3), 3, "this one reduces up to layer 3"),
         (Schedule.random(0), 3, "done by layer 2"),
         (Schedule.adaptive(0.5), 4, "this one reduces up to layer 4"),

@@ -102,12 +102,17 @@ def known_costs(monkeypatch):
 LENGTHS = [40, 38, 30, 30, 22, 20, 20, 18]
 
 
-def test_a_schedule_is_done_before_tokens_rest(monkeypatch, tiny_bert):
-    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=3))
-    resting = {"rest_from": 2, "reduce": "drop"}
-    solution = solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=4, verify=False, settings=resting)
-    assert solution.schedule.done_at(4) < 2
-    PyramidConfig(schedule=solution.schedule, **resting).check(4)
+@pytest.mark.parametrize("rest_from", [2, 4])
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_schedule_is_done_before_tokens_rest(monkeypatch, tiny_bert, rest_from, sampled):
+    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=5 - rest_from))
+    monkeypatch.setattr(RadiusCurves, "bound", lambda curves, schedule: -schedule.last_layer)  # the later, the better
+    sample = [Encoded([2, *range(5, n + 3), 3]) for n in (12, 20)] if sampled else None
+    settings = {"rest_from": rest_from, "reduce": "drop"}
+    wanted = {"batch_size": 4, "verify": False, "settings": settings, "sample": sample}
+    solution = solve_speedup(tiny_bert(), 1.2, LENGTHS, **wanted)
+    assert solution.schedule.done_at(4) < rest_from
+    PyramidConfig(schedule=solution.schedule, **settings).check(4)
 
 
 def test_layers_for_cls_alone_by_hand():

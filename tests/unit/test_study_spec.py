@@ -13,7 +13,7 @@ from pyramid_bert.errors import ExperimentError
 from pyramid_bert.study import METHODS, load_study
 from pyramid_bert.study.cell import pyramid_config, train_settings
 from pyramid_bert.study.grid import highest_layer, schedule_name
-from pyramid_bert.study.preflight import all_cells
+from pyramid_bert.study.preflight import _check_fit, all_cells
 from pyramid_bert.study.spec import read_study
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
@@ -305,6 +305,19 @@ def test_shipped_experiments_fit_their_models(path):
     for cell in all_cells(study):
         if cell.schedule is not None:
             cell.schedule.check(layers)
+
+
+@pytest.mark.parametrize(("rest_from", "message"), [(3, "reduces up to layer 3"), (30, "rest_from must be in 1-6")])
+def test_what_does_not_fit_a_model_is_told_before_anything_runs(rest_from, message):
+    class Sizes:
+        num_hidden_layers, max_position_embeddings = 6, 512
+
+    def resting(layer):
+        return cells(methods=["resting"], variants={"resting": {"of": "CS-1", "rest_from": layer}})
+
+    _check_fit(resting(5), "m", Sizes)
+    with pytest.raises(ExperimentError, match=message):
+        _check_fit(resting(rest_from), "m", Sizes)
 
 
 def test_reading_an_experiment_needs_no_torch():

@@ -107,10 +107,13 @@ class Solver:
         check_speedup(speedup)
         if self.reachable < speedup:
             raise out_of_reach(speedup, self.lengths, self.batch_size, self.reachable)
+        settings = pyramid_settings(self._pyramid)
+        assert settings is not None
+        latest = (settings.rest_from or self.calibration.layers + 1) - 1  # tokens that rest are not reduced
         tries: list[Solution] = []
         aim = speedup
         while True:
-            schedule, bound = _best(self.calibration, self.shapes, min(aim, self.reachable), self.curves)
+            schedule, bound = _best(self.calibration, self.shapes, min(aim, self.reachable), self.curves, latest)
             predicted = predicted_speedup(self.calibration, self.shapes, schedule)
             measured = self._measured(schedule) if verify else None
             tries.append(Solution(schedule, speedup, predicted, measured, self.reachable, bound, len(tries)))
@@ -169,12 +172,11 @@ def calibration_runs(lengths: Sequence[int]) -> int:
 
 
 def _best(
-    calibration: Calibration, shapes: Shapes, aim: float, curves: RadiusCurves | None
+    calibration: Calibration, shapes: Shapes, aim: float, curves: RadiusCurves | None, latest: int
 ) -> tuple[Schedule, float | None]:
-    """The best schedule that is predicted to reach `aim`, and its bound."""
+    """The best schedule that is predicted to reach `aim` and is done by layer `latest`, and its bound."""
     layers = calibration.layers
     usual: Any = default_schedule(layers)
-    latest = layers - calibration.cls_layers if calibration.cls_layers > 1 else layers  # tokens that rest stay
     found: list[tuple[tuple[float, ...], int, Schedule, float | None]] = []
     for first in range(1, latest + 1):
         for last in range(first, latest + 1):
@@ -202,6 +204,8 @@ def with_speedup(
         make: Makes a schedule of a keep ratio.
     """
     low, high = _SMALLEST_RATIO, 1.0  # `low` reaches it, `high` does not
+    if speedup_of(make(high)) >= aim:
+        return make(high)
     if speedup_of(make(low)) < aim:
         return None
     for _ in range(12):

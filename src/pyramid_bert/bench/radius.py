@@ -95,7 +95,8 @@ def _sensitivity(
     assert settings is not None
     moved = []
     for first in range(1, layers + 1):
-        pyramidize(trial, config=settings.replace(schedule=Schedule.constant(_KEEP, first_layer=first)))
+        schedule = Schedule.constant(_KEEP, first_layer=first)
+        pyramidize(trial, config=settings.replace(schedule=schedule, rest_from=None))
         moved.append(float((_cls(trial, items, pad_id) - whole).norm(dim=1).mean()))
     terms = even.terms(Schedule.constant(_KEEP))
     added = [max(here - above, 0.0) for here, above in zip(moved, [*moved[1:], 0.0], strict=True)]

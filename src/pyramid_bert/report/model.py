@@ -16,6 +16,7 @@ from ..adapters import base_model, pyramid_encoder
 from ..classifier import PyramidClassifier, apply_settings
 from ..data import Text, collate, encode
 from ..errors import DataError, MissingExtraError, PyramidError
+from ..evidence import keeps_tokens
 from ..explanation import Explanation
 from ..schedule import Schedule
 
@@ -113,7 +114,7 @@ def look_at(
         explanations.append(classifier.explain(text))
         stepped()
     layers = int(classifier.model.config.num_hidden_layers)
-    measurable = settings.selector != "pool"
+    measurable = keeps_tokens(classifier.model)
     return ModelView(
         name=Path(path).resolve().name,
         layers=layers,

@@ -173,7 +173,8 @@ class Schedule:
     ) -> Schedule:
         """For each text and layer the fewest tokens that cover the others within `radius`.
 
-        The selector "cluster" merges as long as that moves the tokens of a pair by no more than the radius, all in all.
+        The selector "cluster" merges for as long as no merge adds more than the radius squared (for "cosine", twice the
+        radius) to the squared distances of tokens to the means of their groups.
 
         Such a schedule has no `lengths` before a text is run; `bench.kept_lengths` measures them.
 

@@ -5,7 +5,7 @@ Of every (first layer, last layer) there is one schedule: the one whose keep rat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -60,7 +60,7 @@ class Method:
 
 
 def described(settings: PyramidConfig) -> str:
-    """What a search found, in a line.
+    """What a search found, in a line: settings with an exponential schedule, or an adaptive one that ends somewhere.
 
     Example:
         >>> described(Method("first", "drop").settings(Schedule.exponential(0.25, 6, first_layer=4)))
@@ -112,16 +112,28 @@ def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, aim: flo
     """
     spans = sorted({0, round(layers / 6), round(0.4 * layers), round(0.65 * layers), layers - 2})
     places = [(first, first + span) for first in range(1, layers) for span in spans if first + span < layers]
-    ways = [(method, first, last) for method in methods for first, last in places]
+    ways = [
+        (method, first, last) for method in methods for first, last in places if last < (method.rest_from or layers)
+    ]
     for rest_from in rests(layers):
         ways += [
             (replace(method, rest_from=rest_from), first, last)
             for method in methods
             for first in range(1, rest_from)
             for last in sorted({first, rest_from - 1})
+            if method.rest_from is None
         ]
-    found = [settings for way in ways if (settings := at_speedup(*way, speedup_of, aim)) is not None]
+    found = _distinct(settings for way in ways if (settings := at_speedup(*way, speedup_of, aim)) is not None)
     return [found[i] for i in shuffled(len(found), 0)]
+
+
+def _distinct(found: Iterable[PyramidConfig]) -> list[PyramidConfig]:
+    """The candidates, and of those that are fast enough by resting and keep every token, which are all one, one."""
+    kept: dict[object, PyramidConfig] = {}
+    for settings in found:
+        reduces = settings.schedule.to_dict()["keep_ratio"] < 1
+        kept.setdefault(settings if reduces else settings.rest_from, settings)
+    return list(kept.values())
 
 
 def rests(layers: int) -> list[int]:
@@ -152,7 +164,8 @@ def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim:
             found = at_speedup(method, begin, end, speedup_of, aim)
             if found is not None:
                 yield found
-    others = [replace(method, rest_from=layer) for layer in (beyond - 1, beyond + 1) if last < layer < layers]
+    rested = [layer for layer in (beyond - 1, beyond + 1) if last < layer <= layers]
+    others = [replace(method, rest_from=layer if layer < layers else None) for layer in rested]
     if method.selector == "coreset":
         others += [replace(method, centers_per_step=m) for m in _CENTERS if m != method.centers_per_step]
     if method.selector == "cluster":
@@ -191,6 +204,7 @@ def with_other_speedup(settings: PyramidConfig, speedup_of: SpeedupOf, aim: floa
     return None
 
 
-def fastest(methods: Sequence[Method], speedup_of: SpeedupOf) -> float:
+def fastest(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf) -> float:
     """The largest speed-up that any of the methods reaches."""
-    return max(speedup_of(method.settings(extreme_schedule())) for method in methods)
+    resting = (replace(method, rest_from=layer) for method in methods for layer in rests(layers))
+    return max(speedup_of(method.settings(extreme_schedule())) for method in (*methods, *resting))

@@ -127,7 +127,7 @@ def find_pyramid(
         classifier.encode(texts), None if labels is None else list(labels), classifier.tokenizer.pad_token_id, held_out
     )
     counted = Counted(classifier.model.config, rows.lengths)
-    if (most := fastest(methods, counted)) < speedup:
+    if (most := fastest(methods, classifier.model.config.num_hidden_layers, counted)) < speedup:
         raise out_of_reach(speedup, rows.lengths, batch_size, most)
     with Stages(progress) as stages:
         finder = _Finder(classifier, rows, metric, tuple(methods), batch_size, minutes, stages)
@@ -217,7 +217,7 @@ class _Finder:
         speedup_of = counted if target == "ideal" else self._timed_machine()
         candidates = grid(self._methods, self._layers, speedup_of, speedup)
         if not candidates:
-            most = fastest(self._methods, speedup_of)
+            most = fastest(self._methods, self._layers, speedup_of)
             raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
         outputs = self._outputs(self._dense.model, 0, "asking the dense model")
         judge, budget = self._judge(outputs), Budget(60 * self._minutes)
@@ -297,7 +297,7 @@ class _Finder:
         """The best as it is, or with lengths that follow the text. In batches these save less than they count."""
         shapes = adaptive_shapes(best.settings, self._layers)
         items = self._rows.items[: self._rows.search]
-        if len(items) < MIN_ITEMS:
+        if not shapes or len(items) < MIN_ITEMS:
             return best
         step = self._stages.begin("lengths that follow the text", len(shapes))
         trials, method = [best], Method.of(best.settings)
@@ -305,12 +305,12 @@ class _Finder:
         for shape in shapes:
             if not budget.in_time():
                 break
+            step()
             try:
                 found = solve_adaptive(self._dense.model, speedup, items, settings=asdict(method), **how, **shape)
             except PyramidError:  # out of reach of these layers
                 continue
             trials.append(judge(method.settings(found.schedule), best.rows))
-            step()
         return winner(trials)
 
     def _ideal(self, counted: Counted) -> float:

@@ -98,8 +98,8 @@ def _check_fit(cells: Sequence[Cell], model: str, config: Any) -> None:
                 None
             )
         try:
-            if cell.schedule is not None:
-                cell.schedule.check(config.num_hidden_layers)
+            if (pyramid := pyramid_config(cell)) is not None:
+                pyramid.check(config.num_hidden_layers)
         except PyramidError as error:
             problems[f"{cell.configuration}: {error}"] = None
     if problems:
