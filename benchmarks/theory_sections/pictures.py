@@ -92,17 +92,31 @@ def adaptive(results: list[dict[str, Any]]) -> Any:
     return figure
 
 
+def lost_by_rest(search: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Method, without resting -> the layer from which tokens rest ("" for none) -> points lost."""
+    table: dict[str, dict[str, float]] = {}
+    for name, cell in search["best_of_each_method"].items():
+        method, _, layer = name.partition(", resting from ")
+        table.setdefault(method, {})[layer] = cell["loss_in_points"]
+    return table
+
+
 def search(runs: list[dict[str, Any]], titles: dict[str, str]) -> Any:
-    """Points lost by each way of reducing, with its best schedule, at each wish."""
+    """Points lost by each way of reducing, with its best schedule, at each wish; tokens awake, or resting."""
     columns = [(run, found) for run in runs for found in run["searches"]]
     figure, axes = panels(1, len(columns), width=3.5, height=3.4)
-    names = list(dict.fromkeys(name for _, found in columns for name in found["best_of_each_method"]))
-    for panel, (run, found) in zip(axes, columns, strict=True):
-        lost = [(name, found["best_of_each_method"].get(name)) for name in names]
-        panel.barh(names, [0 if cell is None else cell["loss_in_points"] for _, cell in lost], color=BLUE)
+    tables = [lost_by_rest(found) for _, found in columns]
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    layers = list(dict.fromkeys(layer for table in tables for cells in table.values() for layer in cells))
+    for panel, (run, found), table in zip(axes, columns, tables, strict=True):
+        for layer, marker in zip(layers, "o^sDv", strict=False):
+            points = [(cells[layer], names.index(name)) for name, cells in table.items() if layer in cells]
+            label = f"resting from {layer}" if layer else "awake"
+            panel.scatter(*zip(*points, strict=True), marker=marker, s=22, alpha=0.75, label=label)
         panel.axvline(found["dev"]["loss_in_points"], color=ORANGE, label="found by the search")
         panel.set(title=f"{titles.get(run['task'], run['task'])}, {found['wanted']:g}x", xlabel="points lost")
-        panel.invert_yaxis()
+        panel.set_yticks(range(len(names)), names)
+        panel.set_ylim(len(names) - 0.5, -0.5)
     for panel in axes[1:]:
         panel.set_yticklabels([])
     axes[0].legend(frameon=False, fontsize=8)

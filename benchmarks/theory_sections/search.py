@@ -8,6 +8,7 @@ from pyramid_bert.search import described
 
 from . import pictures
 from .page import picture, read_all, source
+from .pictures import lost_by_rest
 
 _RUN = "python benchmarks/no_finetuning.py"
 COMMANDS = {
@@ -97,19 +98,22 @@ def _aims(runs: list[dict[str, Any]]) -> str:
 def _methods(runs: list[dict[str, Any]]) -> str:
     """The best schedule of each method, as the search ranked them, on the dev set."""
     columns = [(run, search) for run in runs for search in run["searches"]]
-    names = list(dict.fromkeys(name for _, search in columns for name in search["best_of_each_method"]))
+    tables = [lost_by_rest(search) for _, search in columns]
+    layers = list(dict.fromkeys(layer for table in tables for cells in table.values() for layer in cells))
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    resting = "".join(f" / resting from {layer}" for layer in layers if layer)
     heads = " | ".join(f"{_title(run)}, {search['wanted']:g}x" for run, search in columns)
     lines = [
         "What each way of choosing and reducing loses, in points, with the schedule that was best for it in the search "
-        "(candidates that fell out early were judged on few rows):",
+        f"(candidates that fell out early were judged on few rows): tokens awake{resting}.",
         "",
         f"| method | {heads} |",
         f"|---|{'---|' * len(columns)}",
     ]
     for name in names:
-        cells = (search["best_of_each_method"].get(name) for _, search in columns)
-        shown = " | ".join("–" if cell is None else f"{cell['loss_in_points']:.1f}" for cell in cells)
-        lines.append(f"| {name} | {shown} |")
+        cells = (table.get(name, {}) for table in tables)
+        shown = (" / ".join(f"{cell[layer]:.1f}" if layer in cell else "–" for layer in layers) for cell in cells)
+        lines.append(f"| {name} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
