@@ -33,6 +33,10 @@ class UnknownNameError(PyramidError):
         super().__init__(f"unknown {kind} {name!r}; {hint}Known: {', '.join(names)}")
 
 
+class OutOfReachError(PyramidError):
+    """A speed-up that nothing gives on these texts; the message names the largest that can be reached."""
+
+
 class UnsupportedModelError(PyramidError):
     """The model has no adapter, or asks for something that its adapter cannot give."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..classifier import apply_settings
 from ..data import Encoded
-from ..errors import DataError, PyramidError
+from ..errors import DataError, OutOfReachError, PyramidError
 from ..hub import pyramid_settings, pyramidize
 from ..inference import kept_of
 from ..schedule import Schedule
@@ -115,7 +115,7 @@ def solve_adaptive(
     low, high = 0.0, 1.0  # `high` reaches it, `low` does not
     best, kept = reached(high)
     if best < speedup:
-        raise PyramidError(
+        raise OutOfReachError(
             f"an ideal speed-up of {speedup:g}x cannot be reached on these texts: at most {best:.2f}x, by a radius of "
             f"1 with {shape}; ask for less, or let earlier layers drop"
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..classifier import apply_settings, default_schedule
 from ..data import Encoded
-from ..errors import PyramidError
+from ..errors import OutOfReachError, PyramidError
 from ..hub import pyramid_settings, pyramidize, restore
 from ..schedule import Schedule
 from ..timing import time_interleaved
@@ -157,10 +157,10 @@ def solve_speedup(model: Any, speedup: float, lengths: Sequence[int], *, verify:
     return Solver(model, lengths, **how).solve(speedup, verify=verify)
 
 
-def out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> PyramidError:
+def out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> OutOfReachError:
     """The error that names the largest speed-up that can be reached."""
     mean = sum(lengths) / len(lengths)
-    return PyramidError(
+    return OutOfReachError(
         f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
         f"{batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
     )

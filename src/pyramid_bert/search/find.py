@@ -17,7 +17,7 @@ from ..bench.calibration import runs_of_calibration
 from ..classifier import PyramidClassifier, metrics_of
 from ..config import PyramidConfig
 from ..data import Text
-from ..errors import DataError, PyramidError, UnknownNameError
+from ..errors import DataError, OutOfReachError, PyramidError, UnknownNameError
 from ..hub import is_pyramid, pyramid_settings, pyramidize
 from ..inference import outputs_of
 from ..labels import Labels
@@ -308,7 +308,7 @@ class _Finder:
             step()
             try:
                 found = solve_adaptive(self._dense.model, speedup, items, settings=asdict(method), **how, **shape)
-            except PyramidError:  # out of reach of these layers
+            except OutOfReachError:  # with these layers
                 continue
             trials.append(judge(method.settings(found.schedule), best.rows))
         return winner(trials)
