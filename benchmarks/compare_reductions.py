@@ -62,7 +62,7 @@ def _ideal(schedule: Schedule | str, lengths: list[int]) -> float:
     """Dense over pyramid multiply-accumulates at the true lengths of the test texts, the last layer for CLS alone."""
     if isinstance(schedule, str):
         return 1.0
-    costs = [Cost.of(schedule.lengths(n, 6), n, hidden_size=384, cls_layers=1) for n in lengths]
+    costs = [Cost.of(schedule.lengths(n, 6), n, hidden_size=384, cls_layers=1, heads=12) for n in lengths]
     return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
 
 

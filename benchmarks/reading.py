@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from pyramid_bert.bench import describe_machine
-from pyramid_bert.optimize import Int8Linear, PackedLinear
+from pyramid_bert.optimization import Int8Linear, PackedLinear
 from pyramid_bert.timing import time_interleaved
 
 FORMS = {"plain": nn.Linear, "packed": PackedLinear, "int8": Int8Linear}

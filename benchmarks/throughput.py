@@ -12,9 +12,8 @@ import json
 import torch
 from transformers import TextClassificationPipeline
 
-from pyramid_bert import PyramidClassifier, Schedule
+from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule
 from pyramid_bert.bench import describe_machine
-from pyramid_bert.cost import Cost
 from pyramid_bert.data import load_task
 from pyramid_bert.labels import Labels
 from pyramid_bert.timing import time_interleaved
@@ -88,8 +87,8 @@ def _like_sentence_transformers(classifier: PyramidClassifier, texts: list[str])
 
 
 def _ideal(lengths: list[int], schedule: Schedule, config: object) -> float:
-    layers, hidden, inner = config.num_hidden_layers, config.hidden_size, config.intermediate_size
-    costs = [Cost.of(schedule.lengths(n, layers), n, hidden, inner, cls_layers=1) for n in lengths]
+    settings, layers = PyramidConfig(schedule=schedule), config.num_hidden_layers
+    costs = [settings.cost(schedule.lengths(n, layers), n, config) for n in lengths]
     return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .cost import Cost, space_reduction
     from .errors import PyramidError
     from .hub import is_pyramid, pyramid_settings, pyramidize, restore
-    from .optimize import optimize, unoptimize
+    from .optimization import optimize, unoptimize
     from .schedule import PAPER_TABLE, Schedule
     from .select import k_center_greedy
 
@@ -36,12 +36,12 @@ _HOMES = {
     "Schedule": "schedule",
     "is_pyramid": "hub",
     "k_center_greedy": "select",
-    "optimize": "optimize",
+    "optimize": "optimization",
     "pyramid_settings": "hub",
     "pyramidize": "hub",
     "restore": "hub",
     "space_reduction": "cost",
-    "unoptimize": "optimize",
+    "unoptimize": "optimization",
 }
 
 __all__ = [

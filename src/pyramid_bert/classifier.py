@@ -25,7 +25,7 @@ from .inference import outputs_of
 from .labels import Labels
 from .loading import load_model, load_tokenizer
 from .metrics import classification_metrics, regression_metrics
-from .optimize import Optimization, optimize
+from .optimization import Optimization, optimize
 from .processes import first_process
 from .schedule import Schedule
 from .tracing import explain

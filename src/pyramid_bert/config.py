@@ -19,6 +19,7 @@ from .select.distance import METRICS, Metric
 FORMAT_VERSION = 1
 Reduce = Literal["drop", "merge", "replace"]
 REDUCES: tuple[str, ...] = ("drop", "merge", "replace")
+_READS_WITHOUT_KEYS = ("bert", "pyramid-bert")  # families, in inference: adapters/reading.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +169,7 @@ class PyramidConfig:
             model.intermediate_size,
             placement=self.placement or "middle",
             cls_layers=self.cls_layers(len(kept)),
+            heads=reading_heads(model),
         )
 
     def cls_layers(self, layers: int) -> int:
@@ -216,3 +218,12 @@ class PyramidConfig:
             raise PyramidError("a saved pyramid needs a 'schedule'; the config is damaged")
         fields["schedule"] = Schedule.from_dict(fields["schedule"])
         return cls(**{key: value for key, value in fields.items() if key in known})
+
+
+def reading_heads(model: Any) -> int | None:
+    """The heads of a model whose CLS reads without keys and values where it computes alone; None for other families.
+
+    Args:
+        model: The config of the model.
+    """
+    return model.num_attention_heads if model.model_type in _READS_WITHOUT_KEYS else None

@@ -45,6 +45,7 @@ class Cost:
         *,
         placement: Placement = "middle",
         cls_layers: int = 0,
+        heads: int | None = None,
     ) -> Cost:
         """The cost of the `lengths` that a schedule gives for an input of `n` tokens.
 
@@ -56,15 +57,16 @@ class Cost:
             placement: Where tokens are dropped; see `pyramidize`.
             cls_layers: How many of the pyramid's last layers compute queries and feed-forward network for CLS alone.
                 The dense model it is compared with does not.
+            heads: Attention heads of a model whose CLS reads without keys and values where it computes alone, as BERT's
+                does in inference (docs/design/0017-reading-without-keys.md); None counts them for every token.
         """
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
         if hidden_size < 1 or inner < 1:
             raise PyramidError(f"sizes must be at least 1, got hidden_size={hidden_size}, intermediate_size={inner}")
         attention, feed_forward = tokens_seen(lengths, n, placement)
-        queries = list(attention)
-        for layer in range(len(lengths) - cls_layers, len(lengths)):
-            queries[layer] = feed_forward[layer] = 1
-        macs = sum(map(lambda q, k, f: _layer_macs(q, k, f, hidden_size, inner), queries, attention, feed_forward))
+        seen, awake = list(zip(attention, feed_forward, strict=True)), len(lengths) - cls_layers
+        macs = sum(_layer_macs(keys, keys, fed, hidden_size, inner) for keys, fed in seen[:awake])
+        macs += sum(_cls_macs(keys, hidden_size, inner, heads) for keys in attention[awake:])
         return cls(macs=macs, dense_macs=len(lengths) * _layer_macs(n, n, n, hidden_size, inner))
 
 
@@ -139,3 +141,11 @@ def _layer_macs(queries: int, keys: int, feed_forward: int, hidden: int, inner: 
     """One layer in which `queries` tokens attend to `keys` tokens and `feed_forward` tokens go on."""
     projections = 2 * (queries + keys) * hidden * hidden  # query and output; key and value
     return projections + 2 * queries * keys * hidden + 2 * feed_forward * hidden * inner
+
+
+def _cls_macs(keys: int, hidden: int, inner: int, heads: int | None) -> int:
+    """One layer in which CLS alone attends to `keys` tokens and goes on."""
+    if heads is None:
+        return _layer_macs(1, keys, 1, hidden, inner)
+    # Each head's query meets the key's weights and then whole tokens; their mean meets the value's weights.
+    return 4 * hidden * hidden + 2 * keys * heads * hidden + 2 * hidden * inner

@@ -103,7 +103,7 @@ def test_what_resting_costs():
     settings = PyramidConfig(schedule=Schedule.custom(kept, n=16), rest_from=3)
 
     class Sizes:
-        hidden_size, intermediate_size = 4, 16
+        hidden_size, intermediate_size, model_type = 4, 16, "another"
 
     assert settings.cost(kept, 16, Sizes).macs == resting
 

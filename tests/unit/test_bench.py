@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from pyramid_bert import Cost, Schedule, pyramidize
 from pyramid_bert.bench import PeakMemory, Roofline, Workload, measure, measure_roofline, measure_training
 from pyramid_bert.cli import main
 from pyramid_bert.errors import DataError, PyramidError
-from pyramid_bert.optimize import optimize
+from pyramid_bert.optimization import optimize
 
 SCHEDULE = Schedule.exponential(0.5, last_layer=2)
 
@@ -24,7 +25,7 @@ def pair(tiny_bert):
 def test_macs_of_full_rows_are_those_of_the_cost_module(pair):
     dense, pyramid = pair
     ledger = measure(dense, pyramid, Workload.synthetic([32] * 6, vocabulary=200), batch_size=4, rounds=1, warmup=0)
-    cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_layers=1)
+    cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_layers=1, heads=4)
     entries = ledger.entries
     assert entries["sorted"].macs == entries["padded"].macs == 6 * cost.dense_macs
     assert entries["pyramid"].macs == 6 * cost.macs
@@ -136,6 +137,8 @@ def test_one_token_is_bound_by_reading():
 def test_cls_alone_reads_all_weights_and_multiplies_few():
     alone = ROOF.seconds([20], 20, 1, placement="middle", cls_layers=1)
     assert alone == pytest.approx(1 + 2 * 20 / 10 + 3 + 2 * 1 * 20 / 10)
+    without_keys = replace(ROOF, heads=1).seconds([20], 20, 1, placement="middle", cls_layers=1)
+    assert without_keys == pytest.approx(1 + 1 + 3 + 2 * 1 * 20 / 10)
 
 
 @pytest.mark.parametrize(("how", "size"), [(None, 4), ("packed", 4), ("int8", 1)])

@@ -21,6 +21,7 @@ from transformers.utils.generic import ModelOutput
 from ..encoder import PyramidEncoder
 from ..errors import UnsupportedModelError
 from ..select import received_attention
+from .reading import can_read_without_keys, read_without_keys
 
 ATTENTION_IMPLEMENTATIONS = ("eager", "sdpa")
 
@@ -133,6 +134,10 @@ def _attend(
     implementation = attention.config._attn_implementation
     check_implementation(attention.config)  # it may have been changed since
     asking = hidden[:, :queries]  # (B, Q, D)
+    if queries == 1 and not want_received and can_read_without_keys(attention, hidden):
+        context, read = read_without_keys(attention, hidden, bias)
+        context, _ = fire_hooks(attention, hidden, (context, read if implementation == "eager" else None))
+        return layer.attention.output(context, asking), None
     query, key, value = (
         project(x).unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)  # (B, H, Q or N, D/H)
         for project, x in ((attention.query, asking), (attention.key, hidden), (attention.value, hidden))

@@ -12,7 +12,7 @@ from ..adapters import pyramid_encoder
 from ..cost import Cost
 from ..errors import PyramidError
 from ..hub import pyramid_settings
-from ..optimize import optimization_of
+from ..optimization import optimization_of
 from ..timing import Timing, time_interleaved
 from .adaptive import kept_lengths
 from .machine import describe_machine
@@ -196,7 +196,8 @@ def _work(
     seconds = {True: 0.0, False: 0.0}
     sizes = roofline.hidden_size, roofline.intermediate_size
     for rows, n, kept in shapes:
-        macs += rows * Cost.of(kept, n, *sizes, placement=placement, cls_layers=cls_layers).macs
+        cost = Cost.of(kept, n, *sizes, placement=placement, cls_layers=cls_layers, heads=roofline.heads)
+        macs += rows * cost.macs
         tokens += rows * sum([n, *kept[:-1]] if placement != "input" else kept)
         for overlap in seconds:
             seconds[overlap] += roofline.seconds(

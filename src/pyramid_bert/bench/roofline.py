@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from ..adapters import base_model
+from ..config import reading_heads
 from ..cost import tokens_seen
-from ..optimize import optimization_of
+from ..optimization import optimization_of
 
 _TOKENS = 2048
 
@@ -32,6 +33,7 @@ class Roofline:
         bytes_per_weight: 4, or 1 for 8-bit weights.
         hidden_size: Of the model.
         intermediate_size: Of the model.
+        heads: Of a model whose CLS reads without keys and values where it computes alone; else None.
     """
 
     bytes_per_second: float
@@ -39,6 +41,7 @@ class Roofline:
     bytes_per_weight: int
     hidden_size: int
     intermediate_size: int
+    heads: int | None = None
 
     def seconds(
         self, lengths: Sequence[int], n: int, rows: int, *, placement: Any, cls_layers: int, overlap: bool = True
@@ -59,9 +62,11 @@ class Roofline:
         for layer, (keys, fed) in enumerate(zip(attends, feeds, strict=True)):
             alone = layer >= len(lengths) - cls_layers
             queries, fed = (1, 1) if alone else (keys, fed)
-            total += self._product(2 * d * d, rows * queries, overlap) + self._product(2 * d * d, rows * keys, overlap)
+            projected, mixed = (1, self.heads) if alone and self.heads is not None else (keys, queries)
+            total += self._product(2 * d * d, rows * queries, overlap)
+            total += self._product(2 * d * d, rows * projected, overlap)
             total += self._product(2 * d * f, rows * fed, overlap)
-            total += rows * 2 * queries * keys * d / self.macs_per_second
+            total += rows * 2 * mixed * keys * d / self.macs_per_second
         return total
 
     def _product(self, weights: int, tokens: int, overlap: bool) -> float:
@@ -91,6 +96,7 @@ def measure_roofline(model: Any) -> Roofline:
             bytes_per_weight=size,
             hidden_size=model.config.hidden_size,
             intermediate_size=model.config.intermediate_size,
+            heads=None if size == 1 else reading_heads(model.config),
         )
 
 

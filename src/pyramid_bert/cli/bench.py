@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from ..bench import model_pair
-    from ..optimize import optimize
+    from ..optimization import optimize
 
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -148,7 +148,7 @@ def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any)
 def _effect(pyramid: Any, workload: Workload) -> dict[str, float]:
     """What its optimization does to the pyramid's logits; takes the optimization back."""
     from ..inference import outputs_of
-    from ..optimize import unoptimize
+    from ..optimization import unoptimize
 
     items = workload.items[:64]
     fast = outputs_of(pyramid, items, workload.pad_id, batch_size=8).logits

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--layers", type=int, default=12, help="encoder layers (default: 12)")
     group.add_argument("--hidden-size", type=int, default=768, help="width of a token vector (default: 768)")
     group.add_argument("--intermediate-size", type=int, help="inner width of the feed-forward network (default: 4x)")
+    group.add_argument("--heads", type=int, default=12, help="attention heads, for --cls-only (default: 12)")
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
     group.add_argument("--cls-only", action="store_true", help="count the last layer for CLS alone")
     parser.add_argument("--paper", action="store_true", help="show the paper's 30 configurations")
@@ -59,12 +61,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _take_sizes(args: argparse.Namespace) -> None:
+    from ..config import reading_heads
+
     path = Path(args.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         args.layers, args.hidden_size = config["num_hidden_layers"], config["hidden_size"]
-        args.intermediate_size = config["intermediate_size"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        args.intermediate_size, args.heads = config["intermediate_size"], reading_heads(SimpleNamespace(**config))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"cannot read the sizes of a model from {path}: {error!r}") from error
 
 
@@ -73,7 +77,7 @@ def _row(schedule: Schedule, n: int, args: argparse.Namespace) -> dict[str, Any]
     natural: Placement = "input" if schedule.selects_at_input else "middle"
     placement: Placement = args.placement or natural
     sizes = args.hidden_size, args.intermediate_size
-    cost = Cost.of(lengths, n, *sizes, placement=placement, cls_layers=int(args.cls_only))
+    cost = Cost.of(lengths, n, *sizes, placement=placement, cls_layers=int(args.cls_only), heads=args.heads)
     return {
         "schedule": schedule.to_dict(),
         "n": n,
