@@ -27,7 +27,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
 from transformers.models.big_bird.modeling_big_bird import BigBirdEncoder, BigBirdModel
@@ -198,19 +198,23 @@ def _cls_alone(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
 
 def _in_blocks(layer: Any, hidden: Tensor, masks: dict[str, Tensor | None]) -> Tensor:
     """What `layer` makes of all of its tokens (B, N, D); for `checkpointed`, which may run it twice."""
-    with _blocks_of_training(layer.attention.self):
-        # Called as the plain module: the layer's own call would put the checkpoint inside of the block above.
-        return cast(Tensor, nn.Module.__call__(layer, hidden, **masks))
+    with _blocks_of_training(layer):
+        return cast(Tensor, layer(hidden, **masks))
 
 
 @contextmanager
-def _blocks_of_training(attention: Any) -> Iterator[None]:
-    """Random blocks as in training, and numpy's generator as it was. Such attention has no dropout of its own."""
+def _blocks_of_training(layer: Any) -> Iterator[None]:
+    """Random blocks as in training, and numpy's generator as it was. Such attention has no dropout of its own.
+
+    The layer's own checkpoint is off inside: what it would run a second time, later, would draw outside of this block.
+    """
+    attention = layer.attention.self
     with _ONE_LAYER:
         state, mode = np.random.get_state(legacy=True), attention.training
+        checkpoints = layer.gradient_checkpointing
         try:
-            attention.training = True
+            attention.training, layer.gradient_checkpointing = True, False
             yield
         finally:
-            attention.training = mode
+            attention.training, layer.gradient_checkpointing = mode, checkpoints
             np.random.set_state(state)
