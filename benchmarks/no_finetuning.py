@@ -18,6 +18,7 @@ import torch
 from samples import as_long_as, whole
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
+from pyramid_bert.adapters import base_model, set_sensitivity
 from pyramid_bert.bench import describe_machine, ideal_speedup, kept_lengths
 from pyramid_bert.classifier import metrics_of
 from pyramid_bert.data import TASKS, Table, load_task, sample_rows, shuffled, table_hash
@@ -72,6 +73,7 @@ def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, 
             progress=True,
         )
         report = {name: value for name, value in found.to_dict().items() if name != "trials"}
+        on_dev.feel_like(found.classifier.model)
         by_method = {str(Method.of(t.settings)): on_dev(t.settings) for t in _best_of_each(found.trials)}
         searches.append(
             {**report, "tried": len(found.trials), "dev": on_dev(found.settings), "best_of_each_method": by_method}
@@ -100,6 +102,10 @@ class OnDev:
         self._pyramid = classifier
         self._dense = torch.from_numpy(classifier.predict_logits(dev.texts))
         self.dense_metric = self._metric(self._dense)
+
+    def feel_like(self, model: Any) -> None:
+        """Takes over what a search has measured of the same weights."""
+        set_sensitivity(base_model(self._pyramid.model), base_model(model).sensitivity)
 
     def about(self) -> dict[str, Any]:
         """The data, and the dense model's result."""

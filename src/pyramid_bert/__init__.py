@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .optimization import optimize, unoptimize
     from .schedule import PAPER_TABLE, Schedule
     from .select import k_center_greedy
+    from .sensitivity import measure_sensitivity
 
 # Name -> module, loaded on first use.
 _HOMES = {
@@ -36,6 +37,7 @@ _HOMES = {
     "Schedule": "schedule",
     "is_pyramid": "hub",
     "k_center_greedy": "select",
+    "measure_sensitivity": "sensitivity",
     "optimize": "optimization",
     "pyramid_settings": "hub",
     "pyramidize": "hub",
@@ -55,6 +57,7 @@ __all__ = [
     "__version__",
     "is_pyramid",
     "k_center_greedy",
+    "measure_sensitivity",
     "optimize",
     "pyramid_settings",
     "pyramidize",

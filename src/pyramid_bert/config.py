@@ -11,14 +11,17 @@ from typing import Any, Literal
 from .checks import check_int, check_layer
 from .cost import PLACEMENTS, Cost, Placement
 from .errors import PyramidError, UnknownNameError
-from .schedule import Schedule, StridedSchedule
+from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
 from .select import get_selector
 from .select.coreset import CentersPerStep, centers_in_a_step
-from .select.distance import METRICS, Metric
+from .select.distance import METRICS
 
 FORMAT_VERSION = 1
 Reduce = Literal["drop", "merge", "replace"]
+TokenMetric = Literal["euclidean", "cosine", "sensitivity"]
+TOKEN_METRICS: tuple[str, ...] = (*METRICS, "sensitivity")
 REDUCES: tuple[str, ...] = ("drop", "merge", "replace")
+SENSITIVITY_RANK = 64  # directions a layer; more of them change little (docs/design/0018-sensitivity.md)
 _READS_WITHOUT_KEYS = ("bert", "pyramid-bert")  # families, in inference: adapters/reading.py
 
 
@@ -39,7 +42,8 @@ class PyramidConfig:
         placement: Where a layer reduces: "middle", after attention and before the feed-forward network (the paper);
             "end", after the layer; "input", once, before the first layer. None lets schedule and selector say.
         centers_per_step: The paper's m for "coreset": an int, a fraction of k, or "all".
-        metric: Distance between tokens, "euclidean" or "cosine".
+        metric: Distance between tokens: "euclidean", "cosine", or "sensitivity", by how much the answer would change.
+            That is measured on texts first (`measure_sensitivity`).
         within: With the selector "cluster": merge only tokens at most so many places apart; None for any.
         cls_only: Compute only CLS in the last layer, as nothing else of it is read by a classifier. Changes no logit.
         rest_from: From this layer on only CLS is computed; the other tokens rest, and CLS reads them as they were
@@ -58,7 +62,7 @@ class PyramidConfig:
     weighted: bool = False
     placement: Placement | None = None
     centers_per_step: CentersPerStep = 1
-    metric: Metric = "euclidean"
+    metric: TokenMetric = "euclidean"
     within: int | None = None
     cls_only: bool = True
     rest_from: int | None = None
@@ -78,7 +82,7 @@ class PyramidConfig:
         for name, value, known in (
             ("reduce", self.reduce, REDUCES),
             ("placement", self.placement, PLACEMENTS),
-            ("metric", self.metric, METRICS),
+            ("metric", self.metric, TOKEN_METRICS),
         ):
             if value not in known:
                 raise UnknownNameError(name, value, known)
@@ -114,6 +118,11 @@ class PyramidConfig:
             raise PyramidError(
                 f"the selector {self.selector!r} cannot select at the input: no attention has been computed there; "
                 "use 'coreset', 'first' or 'random'"
+            )
+        if self.metric == "sensitivity" and self.placement != "middle":
+            raise PyramidError(
+                f"sensitivity is measured in the middle of layers, got placement={self.placement!r}; leave it out, or "
+                "use metric='euclidean' or 'cosine'"
             )
         self._check_clusters()
         pools = self.selector == "pool"
@@ -162,7 +171,7 @@ class PyramidConfig:
             n: The text's true length.
             model: The config of the model, for its sizes.
         """
-        return Cost.of(
+        cost = Cost.of(
             (n,) * len(kept) if self.reduce == "replace" else kept,
             n,
             model.hidden_size,
@@ -171,6 +180,21 @@ class PyramidConfig:
             cls_layers=self.cls_layers(len(kept)),
             heads=reading_heads(model),
         )
+        return dataclasses.replace(cost, macs=cost.macs + self._projecting(kept, n, model.hidden_size))
+
+    def _projecting(self, kept: Sequence[int], n: int, hidden_size: int) -> int:
+        """Multiply-accumulates for projecting tokens on directions of sensitivity, where they are to be compared.
+
+        Other ways of choosing multiply tokens with tokens, which is little and not counted; this is with a matrix.
+        """
+        if self.metric != "sensitivity":
+            return 0
+        seen = list(zip([n, *kept], kept, strict=False))[: len(kept) - self.cls_layers(len(kept))]
+        if isinstance(self.schedule, AdaptiveSchedule):  # which compares to know whether to reduce
+            compared = [before for before, _ in seen[self.schedule.first_layer - 1 : self.schedule.done_at(len(kept))]]
+        else:
+            compared = [before for before, after in seen if after < before]
+        return sum(compared) * hidden_size * min(SENSITIVITY_RANK, hidden_size)
 
     def cls_layers(self, layers: int) -> int:
         """How many of the last layers of a model of so many compute CLS alone."""

@@ -19,10 +19,10 @@ from .cost import Placement
 from .errors import PyramidError
 from .reduction import Reduction
 from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
-from .select import Geometry, from_radius, get_selector, pool_groups, shortest_cover, to_radius
+from .select import from_radius, get_selector, pool_groups, shortest_cover, to_radius
 from .select.coreset import CentersPerStep
 from .select.distance import Metric
-from .select.summed import Summands, Sums
+from .select.summed import Summands
 from .tokens import Tokens
 from .trace import Radii, Trace
 
@@ -66,6 +66,7 @@ class PyramidEncoder(nn.Module):
         placement: Placement,
         centers_per_step: CentersPerStep,
         metric: Metric,
+        by_sensitivity: bool,
         within: int | None,
         cls_only: bool,
         rest_from: int | None,
@@ -82,6 +83,7 @@ class PyramidEncoder(nn.Module):
         self.placement = placement
         self.centers_per_step = centers_per_step
         self.metric: Metric = metric
+        self.by_sensitivity = by_sensitivity
         self.within = within
         self.cls_only = cls_only
         self.rest_from = rest_from
@@ -312,6 +314,9 @@ class PyramidEncoder(nn.Module):
         options: Sequence[Sequence[int]] | None,
     ) -> tuple[Reduction, Sequence[int]]:
         """The reduction at layer `number`, and the tokens kept by row. Tells whoever records it."""
+        if self.by_sensitivity:
+            (model,) = self.owner
+            tokens = tokens.as_felt(model.sensitivity[number - 1])
         hidden, mask = tokens.hidden.detach(), tokens.mask
         if self.selector.select is None:
             keep = keep if options is None else self._worth_keeping(tokens, number, options)
@@ -324,7 +329,7 @@ class PyramidEncoder(nn.Module):
         knobs: dict[str, Any] = {"centers_per_step": self.centers_per_step, "metric": self.metric}
         one_round = self.centers_per_step == "all"
         if to_nearest or merging or measured or ("geometry" in self.selector.knobs and not one_round):
-            knobs["geometry"] = self._geometry(tokens)
+            knobs["geometry"] = tokens.geometry(self.metric)
         knobs["received"] = received
         wanted = {name: knobs[name] for name in self.selector.knobs if name in knobs}
         # A generator for each layer: which layers reduce depends on the other rows, what they draw must not.
@@ -348,15 +353,6 @@ class PyramidEncoder(nn.Module):
             reduction = reduction.merged(tokens.sizes)
         self._record(tokens, number, reduction, hidden.new_zeros(len(hidden)) if radius is None else radius, keep)
         return reduction, keep
-
-    def _geometry(self, tokens: Tokens) -> Geometry:
-        """How the tokens lie to one another; from tables, if they allow it and only the compiled loops will ask."""
-        if tokens.summands is None or self.metric != "euclidean":
-            return Geometry.of(tokens.hidden.detach(), self.metric)
-        sums = Sums.of(tokens.summands)
-        if not sums.is_exact:
-            return Geometry.of(tokens.hidden.detach(), self.metric)
-        return Geometry(sums.split(torch.get_num_threads()))
 
     def _grouped(self, tokens: Tokens, keep: Sequence[int]) -> Reduction:
         """The reduction of a selector that chooses no token but puts them into groups."""

@@ -25,7 +25,15 @@ from transformers import (
     BigBirdForSequenceClassification,
 )
 
-from .adapters import adapter_for, base_model, fit_encoder, pyramid_encoder, remove_encoder
+from .adapters import (
+    adapter_for,
+    base_model,
+    fit_encoder,
+    forget_sensitivity,
+    pyramid_encoder,
+    remove_encoder,
+    reserve_sensitivity,
+)
 from .config import PyramidConfig
 from .errors import CheckpointError, PyramidError
 from .models import PerformerConfig, PerformerForSequenceClassification, PerformerModel
@@ -91,7 +99,7 @@ class PyramidBertModel(BertModel):
     def __init__(self, config: PyramidBertConfig, add_pooling_layer: bool = True) -> None:
         config.hidden_act = _plain_act(config)
         super().__init__(config, add_pooling_layer)
-        fit_encoder(self, saved_settings(config))
+        _as_saved(self, config)
 
 
 class PyramidBertForSequenceClassification(BertForSequenceClassification):
@@ -102,7 +110,7 @@ class PyramidBertForSequenceClassification(BertForSequenceClassification):
     def __init__(self, config: PyramidBertConfig) -> None:
         config.hidden_act = _plain_act(config)
         super().__init__(config)
-        fit_encoder(self, saved_settings(config))
+        _as_saved(self, config)
 
 
 class PyramidPerformerModel(PerformerModel):
@@ -113,7 +121,7 @@ class PyramidPerformerModel(PerformerModel):
     def __init__(self, config: PyramidPerformerConfig) -> None:
         config.hidden_act = _plain_act(config)
         super().__init__(config)
-        fit_encoder(self, saved_settings(config))
+        _as_saved(self, config)
 
 
 class PyramidPerformerForSequenceClassification(PerformerForSequenceClassification):
@@ -124,7 +132,7 @@ class PyramidPerformerForSequenceClassification(PerformerForSequenceClassificati
     def __init__(self, config: PyramidPerformerConfig) -> None:
         config.hidden_act = _plain_act(config)
         super().__init__(config)
-        fit_encoder(self, saved_settings(config))
+        _as_saved(self, config)
 
 
 class PyramidBigBirdForSequenceClassification(BigBirdForSequenceClassification):
@@ -135,7 +143,14 @@ class PyramidBigBirdForSequenceClassification(BigBirdForSequenceClassification):
     def __init__(self, config: PyramidBigBirdConfig) -> None:
         config.hidden_act = _plain_act(config)
         super().__init__(config)
-        fit_encoder(self, saved_settings(config))
+        _as_saved(self, config)
+
+
+def _as_saved(model: Any, config: Any) -> None:
+    """Makes a model that is being loaded the pyramid that its config describes."""
+    settings = saved_settings(config)
+    reserve_sensitivity(base_model(model), settings)
+    fit_encoder(model, settings)
 
 
 @dataclass(frozen=True)
@@ -230,6 +245,7 @@ def restore(model: AnyModel) -> AnyModel:
     if not is_pyramid(model):
         return model
     remove_encoder(model)
+    forget_sensitivity(base_model(model))
     family = _family(model)
     model.config.__class__ = family.dense
     del model.config.pyramid

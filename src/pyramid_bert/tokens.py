@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from .reduction import Reduction
 from .select.coreset import distance_to_cls
-from .select.distance import Metric, to_radius
-from .select.summed import Summands
+from .select.distance import Geometry, Metric, to_radius
+from .select.summed import Summands, Sums
 
 
 @dataclass
@@ -48,6 +48,21 @@ class Tokens:
         if self.mask is not None:
             squared = squared.masked_fill(~self.mask, 0)
         return to_radius(squared.amax(dim=1), metric)
+
+    def geometry(self, metric: Metric) -> Geometry:
+        """How the tokens lie to one another; from tables, if they allow it and only the compiled loops will ask."""
+        if self.summands is None or metric != "euclidean":
+            return Geometry.of(self.hidden.detach(), metric)
+        sums = Sums.of(self.summands)
+        if not sums.is_exact:
+            return Geometry.of(self.hidden.detach(), metric)
+        return Geometry(sums.split(torch.get_num_threads()))
+
+    @torch.no_grad()
+    def as_felt(self, sensitivity: Tensor) -> Tokens:
+        """The same tokens, their vectors projected (D, R) so that distances are changes of the answer (B, N, R)."""
+        dtype = torch.promote_types(self.hidden.dtype, torch.float32)
+        return replace(self, hidden=self.hidden.detach().to(dtype) @ sensitivity.to(dtype), summands=None)
 
     def key_bias(self) -> Tensor | None:
         """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.

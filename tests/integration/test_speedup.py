@@ -1,5 +1,6 @@
 """No fine-tuning: a dense classifier becomes the pyramid of a wanted speed-up that stays nearest to it."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -7,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
+from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid, measure_sensitivity
 from pyramid_bert.bench import ideal_speedup, kept_lengths
 from pyramid_bert.bench.budget import predicted_speedup
 from pyramid_bert.bench.calibration import Calibration
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
-from pyramid_bert.data import shuffled
+from pyramid_bert.data import Encoded, shuffled
 from pyramid_bert.errors import DataError, UnknownNameError
 from pyramid_bert.labels import Labels
 from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
@@ -272,7 +273,8 @@ def test_reach_is_not_timed_again(dense, monkeypatch):
 
     monkeypatch.setattr(speeds, "calibrate", calibrate)
     monkeypatch.setattr(speeds, "predicted_speedup", lambda *of: 2.0)
-    predicted = speeds.Predicted(dense.model, [8, 16], 2)
+    model = measure_sensitivity(copy.deepcopy(dense.model), [Encoded([2, 30, 31, 3])] * 25)
+    predicted = speeds.Predicted(model, [8, 16], 2)
     for method in METHODS:
         predicted(method.settings(Schedule.exponential(0.5, 1)))
     assert 0 < len(timed) == len({replace(method, within=None) for method in METHODS}) < len(METHODS)

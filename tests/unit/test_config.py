@@ -179,7 +179,7 @@ def test_a_schedule_of_the_wrong_type():
         ),
         ({"reduce": "dropp"}, "unknown reduce 'dropp'; did you mean 'drop'? Known: drop, merge, replace"),
         ({"placement": "midle"}, "unknown placement 'midle'; did you mean 'middle'? Known: end, input, middle"),
-        ({"metric": "cosin"}, "unknown metric 'cosin'; did you mean 'cosine'? Known: cosine, euclidean"),
+        ({"metric": "cosin"}, "unknown metric 'cosin'; did you mean 'cosine'? Known: cosine, euclidean, sensitivity"),
     ],
 )
 def test_unknown_names(setting, message):

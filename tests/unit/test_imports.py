@@ -20,7 +20,7 @@ LAYERS = [
     {"config"},
     {"adapters"},
     {"hub"},
-    {"data", "loading", "metrics", "timing", "inference", "distillation"},
+    {"data", "loading", "metrics", "timing", "inference", "distillation", "sensitivity"},
     {"training", "train_settings", "training_data", "checkpoints", "callbacks"},
     {"explanation", "evidence"},
     {"certificate"},

@@ -20,6 +20,7 @@ from .at_input import AtInput
 from .bert import BertBackbone, BertPyramidEncoder, check_bert
 from .bigbird import BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
 from .performer import PerformerBackbone, PerformerPyramidEncoder, check_performer, for_performer
+from .sensitivity import forget_sensitivity, reserve_sensitivity, set_sensitivity, use_sensitivity
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     encoder = base.encoder
     adapter.check(encoder)
     config.check(len(encoder.layer))
+    by_sensitivity = use_sensitivity(base, config)
     pyramid = adapter.make(
         encoder.layer,
         adapter.backbone,
@@ -119,7 +121,8 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
         weighted=config.weighted,
         placement=config.placement or "middle",
         centers_per_step=config.centers_per_step,
-        metric=config.metric,
+        metric="euclidean" if by_sensitivity else config.metric,
+        by_sensitivity=by_sensitivity,
         within=config.within,
         # Users of the bare model may read any token of the last layer.
         cls_only=config.cls_only and base is not model,
@@ -155,4 +158,15 @@ def pyramid_encoder(model: Any) -> PyramidEncoder | None:
     return None
 
 
-__all__ = ["ADAPTERS", "Adapter", "adapter_for", "base_model", "fit_encoder", "pyramid_encoder", "remove_encoder"]
+__all__ = [
+    "ADAPTERS",
+    "Adapter",
+    "adapter_for",
+    "base_model",
+    "fit_encoder",
+    "forget_sensitivity",
+    "pyramid_encoder",
+    "remove_encoder",
+    "reserve_sensitivity",
+    "set_sensitivity",
+]

@@ -16,7 +16,11 @@ from ..schedule import Schedule
 
 MIN_ITEMS = 50
 _SAMPLE = 256
-_HALVINGS = 10
+_TRIES, _CLOSE = 12, 0.002
+_FIRST_STRIDE, _MARGIN = 1.3, 0.1
+
+Kept = list[tuple[int, ...]]
+Reached = Callable[[float], tuple[float, Kept]]  # radius -> ideal speed-up, tokens kept by text and layer
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,11 @@ def solve_adaptive(
     batch_size: int = 32,
     settings: dict[str, Any] | None = None,
     sample: int = _SAMPLE,
+    near: float | None = None,
     after_each: Callable[[], object] | None = None,
     **shape: Any,
 ) -> AdaptiveSolution:
-    """The adaptive schedule with the smallest radius that reaches an ideal speed-up on a sample of the texts.
+    """The adaptive schedule whose radius just reaches an ideal speed-up on a sample of the texts.
 
     Args:
         model: A dense classifier or a pyramid, in evaluation mode; it is not changed.
@@ -91,9 +96,10 @@ def solve_adaptive(
         batch_size: Texts at a time.
         settings: Fields of `PyramidConfig` but for the schedule; a pyramid's own if None.
         sample: How many of the texts are run, at most.
+        near: A radius to begin with, if one is known that should not be far off.
         after_each: Called after each run over the sample, for a progress bar.
         **shape: What `Schedule.adaptive` takes beside the radius: `first_layer`, `steps`, … It is
-            relative, unless the metric is "cosine" and `relative` False.
+            relative, unless the metric is "cosine" or "sensitivity" and `relative` False.
     """
     _check_wanted(speedup, len(items))
     _check_head(model)
@@ -103,7 +109,7 @@ def solve_adaptive(
     apply_settings(pyramid, Schedule.adaptive(1.0, **shape), settings or {})
     _check_scale(pyramid)
 
-    def reached(radius: float) -> tuple[float, list[tuple[int, ...]]]:
+    def reached(radius: float) -> tuple[float, Kept]:
         found = pyramid_settings(pyramid)
         assert found is not None
         pyramidize(pyramid, config=found.replace(schedule=Schedule.adaptive(radius, **shape)))
@@ -112,22 +118,44 @@ def solve_adaptive(
             after_each()
         return ideal_speedup(pyramid, some, kept), kept
 
-    low, high = 0.0, 1.0  # `high` reaches it, `low` does not
-    best, kept = reached(high)
-    if best < speedup:
+    found = _smallest(reached, speedup, near)
+    if found is None:
+        best, _ = reached(1.0)
         raise OutOfReachError(
             f"an ideal speed-up of {speedup:g}x cannot be reached on these texts: at most {best:.2f}x, by a radius of "
             f"1 with {shape}; ask for less, or let earlier layers drop"
         )
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        ideal, lengths = reached(middle)
-        if ideal >= speedup:
-            high, best, kept = middle, ideal, lengths
-        else:
-            low = middle
+    radius, best, kept = found
     means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
-    return AdaptiveSolution(Schedule.adaptive(high, **shape), speedup, best, means, len(some))
+    return AdaptiveSolution(Schedule.adaptive(radius, **shape), speedup, best, means, len(some))
+
+
+def _smallest(reached: Reached, speedup: float, near: float | None) -> tuple[float, float, Kept] | None:
+    """The smallest radius up to 1 that reaches the speed-up, with that and the tokens kept; None when 1 does not.
+
+    Looked for where the share of work that is left, taken as a straight line between two radii, is what is wanted; but
+    not close to either of them, so that both ends come nearer.
+    """
+    work = {0.0: 1.0}  # of the dense model's, by radius
+    low, high, best = 0.0, 1.0, None
+    radius, stride = (1.0 if near is None else near), _FIRST_STRIDE
+    for _ in range(_TRIES):
+        ideal, kept = reached(radius)
+        work[radius] = 1 / ideal
+        if ideal >= speedup:
+            high, best = radius, (radius, ideal, kept)
+            if ideal <= speedup * (1 + _CLOSE):
+                break
+        elif radius == 1.0:
+            return None
+        else:
+            low = radius
+        if high not in work:  # it lies beyond, near at first
+            radius, stride = min(1.0, stride * low), 2 * stride
+            continue
+        share = (work[low] - 1 / speedup) / (work[low] - work[high])
+        radius = low + (high - low) * min(max(share, _MARGIN), 1 - _MARGIN)
+    return best
 
 
 def _check_wanted(speedup: float, texts: int) -> None:
@@ -139,13 +167,13 @@ def _check_wanted(speedup: float, texts: int) -> None:
 
 
 def _check_scale(pyramid: Any) -> None:
-    """Raises unless the radius that is looked for lies in 0-1: a share of what CLS alone leaves, or 1 − cosine."""
+    """Raises unless the radius lies in 0-1: a share of what CLS alone leaves, 1 − cosine, or a change of the answer."""
     settings = pyramid_settings(pyramid)
     assert settings is not None
-    if not settings.schedule.to_dict()["relative"] and settings.metric != "cosine":
+    if not settings.schedule.to_dict()["relative"] and settings.metric == "euclidean":
         raise PyramidError(
             "relative must be True, got False: the radius that is looked for is a share of what CLS alone leaves; "
-            "leave it out, take metric='cosine', or choose a distance yourself: "
+            "leave it out, take metric='cosine' or 'sensitivity', or choose a distance yourself: "
             "Schedule.adaptive(radius, relative=False)"
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ..adapters import pyramid_encoder
+from ..config import PyramidConfig
 from ..cost import Cost
 from ..errors import PyramidError
 from ..hub import pyramid_settings
@@ -130,10 +131,10 @@ def measure(
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
     roofline = measure_roofline(pyramid)
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
-    work = {}
+    work, as_it_runs = {}, settings.replace(cls_only=encoder.cls_only)
     for name, (model, rows, width) in plans.items():
         shapes = _shapes(workload, rows, width, kept if model is pyramid else None, len(encoder.layer))
-        work[name] = _work(shapes, roofline, settings.placement, encoder.cls_layers if model is pyramid else 0)
+        work[name] = _work(shapes, roofline, as_it_runs if model is pyramid else None, pyramid.config)
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
         entries=entries,
@@ -189,14 +190,18 @@ def _shapes(
 
 
 def _work(
-    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, placement: Any, cls_layers: int
+    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, settings: PyramidConfig | None, config: Any
 ) -> _Work:
-    """What is computed, counting every slot, pads included."""
+    """What a pyramid with these settings computes, or the dense model, counting every slot, pads included."""
     tokens = macs = 0
     seconds = {True: 0.0, False: 0.0}
-    sizes = roofline.hidden_size, roofline.intermediate_size
+    placement = "middle" if settings is None else settings.placement
     for rows, n, kept in shapes:
-        cost = Cost.of(kept, n, *sizes, placement=placement, cls_layers=cls_layers, heads=roofline.heads)
+        cls_layers = 0 if settings is None else settings.cls_layers(len(kept))
+        if settings is None:
+            cost = Cost.of(kept, n, config.hidden_size, config.intermediate_size)
+        else:
+            cost = settings.cost(kept, n, config)
         macs += rows * cost.macs
         tokens += rows * sum([n, *kept[:-1]] if placement != "input" else kept)
         for overlap in seconds:

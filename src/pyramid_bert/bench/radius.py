@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..adapters import base_model
+from ..adapters import base_model, pyramid_encoder
 from ..data import Encoded, collate, sorted_batches
 from ..hub import pyramid_settings, pyramidize
 from ..schedule import Schedule
@@ -49,8 +49,8 @@ class RadiusCurves:
             items: The texts.
             pad_id: The padding token.
         """
-        settings = pyramid_settings(pyramid)
-        assert settings is not None
+        encoder = pyramid_encoder(pyramid)
+        assert encoder is not None
         mean = sum(len(item) for item in items) / len(items)
         texts = max(_FEW_TEXTS, min(_TEXTS, int(_TOKENS / mean)))
         chosen = list(items)[:: max(1, len(items) // texts)][:texts]
@@ -60,8 +60,11 @@ class RadiusCurves:
             mask = batch.get("attention_mask")
             with torch.inference_mode():
                 states = _after_attention(dense, batch)
+                if encoder.by_sensitivity:
+                    felt = base_model(pyramid).sensitivity
+                    states = [state.float() @ directions for state, directions in zip(states, felt, strict=True)]
                 real = None if mask is None else mask.bool()
-                found = torch.stack([radius_curve(h, real, metric=settings.metric) for h in states])
+                found = torch.stack([radius_curve(h, real, metric=encoder.metric) for h in states])
             for place, row in enumerate(rows):
                 curves[row] = found[:, place, : len(chosen[row])].cpu().numpy()  # (layers, n)
         even = cls(tuple(curves), (1.0,) * len(curves[0]))

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Any
 
 from ..bench.budget import MIN_TOKENS, extreme_schedule, with_speedup
-from ..config import PyramidConfig, Reduce
+from ..config import PyramidConfig, Reduce, TokenMetric
 from ..data import shuffled
 from ..schedule import ExponentialSchedule, Schedule
 from ..select.coreset import CentersPerStep
-from ..select.distance import Metric
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Method:
     reduce: Reduce = "merge"
     weighted: bool = False
     centers_per_step: CentersPerStep = 1
-    metric: Metric = "euclidean"
+    metric: TokenMetric = "euclidean"
     within: int | None = None
     rest_from: int | None = None
 
@@ -47,7 +45,7 @@ class Method:
             'cluster, merge, cosine, within 8'
         """
         words = [self.selector, "weighted" if self.weighted else self.reduce]
-        words += ["cosine"] if self.metric == "cosine" else []
+        words += [self.metric] if self.metric != "euclidean" else []
         words += [f"m = {self.centers_per_step}"] if self.selector == "coreset" else []
         words += [f"within {self.within}"] if self.within is not None else []
         words += [f"resting from {self.rest_from}"] if self.rest_from is not None else []
@@ -80,6 +78,9 @@ def described(settings: PyramidConfig) -> str:
 
 
 METHODS: tuple[Method, ...] = (
+    Method("cluster", metric="sensitivity"),
+    Method("cluster", metric="sensitivity", within=5),
+    Method("cluster", metric="sensitivity", within=8),
     Method("cluster", metric="cosine"),
     Method("cluster", metric="cosine", within=5),
     Method("cluster", metric="cosine", within=8),
@@ -95,8 +96,7 @@ METHODS: tuple[Method, ...] = (
     Method("first", "drop"),
 )
 _CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
-_WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
-_GROWTHS, _STEPS = (1.0, 1.1, 1.2, 1.3), 16
+WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
 
 SpeedupOf = Callable[[PyramidConfig], float]
 
@@ -169,28 +169,11 @@ def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim:
     if method.selector == "coreset":
         others += [replace(method, centers_per_step=m) for m in _CENTERS if m != method.centers_per_step]
     if method.selector == "cluster":
-        others += [replace(method, within=places) for places in _WITHIN if places != method.within]
+        others += [replace(method, within=places) for places in WITHIN if places != method.within]
     for other in others:
         found = at_speedup(other, first, last, speedup_of, aim)
         if found is not None:
             yield found
-
-
-def adaptive_shapes(settings: PyramidConfig, layers: int) -> list[dict[str, Any]]:
-    """What `Schedule.adaptive` takes beside a radius so that lengths follow the text where these settings reduce.
-
-    Example:
-        >>> settings = Method("cluster", rest_from=10).settings(Schedule.exponential(0.3, 9))
-        >>> [(shape["last_layer"], shape["growth"]) for shape in adaptive_shapes(settings, 12)]
-        [(9, 1.0), (9, 1.1), (9, 1.2), (9, 1.3)]
-    """
-    if settings.selector not in ("coreset", "cluster"):  # the others do not go by how tokens lie
-        return []
-    schedule = settings.schedule
-    assert isinstance(schedule, ExponentialSchedule)
-    where = {"first_layer": schedule.first_layer, "last_layer": (settings.rest_from or layers) - 1}
-    where["relative"] = settings.metric != "cosine"  # a cosine has its own scale, and clusters keep to it better
-    return [{**where, "growth": growth, "steps": _STEPS, "min_tokens": MIN_TOKENS} for growth in _GROWTHS]
 
 
 def with_other_speedup(settings: PyramidConfig, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:

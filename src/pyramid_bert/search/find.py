@@ -22,8 +22,10 @@ from ..hub import is_pyramid, pyramid_settings, pyramidize
 from ..inference import outputs_of
 from ..labels import Labels
 from ..metrics import CLASSIFICATION, REGRESSION
+from ..sensitivity import batches_to_measure, measure_sensitivity
 from .budget import Budget
-from .candidates import METHODS, Method, SpeedupOf, adaptive_shapes, fastest, grid, neighbours, with_other_speedup
+from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
+from .following import Following, follow_texts
 from .halving import Judge, Measure, Trial, agreement, divergences, halve, runs_of, try_all, winner
 from .progress import Stages
 from .rows import Rows, held_out_rows
@@ -32,7 +34,8 @@ from .speeds import Counted, Predicted, timed_as
 MINIMUM_ROWS = 50
 TARGETS = ("time", "ideal")
 _CLIMBS = 3
-_SAMPLE = 512
+_PARTS_FOR_FIXED = 1.5  # of the time, where lengths may follow the text as well: two thirds
+_SAMPLE, _WAYS = 512, 12  # rows on which a radius is solved; ways that are expected to be tried
 _CLOSE_ENOUGH, _TRIES = 0.03, 3
 _FAR_OFF, _SETTLINGS = 0.15, 2
 
@@ -206,11 +209,14 @@ class _Finder:
         stages: Stages,
     ) -> None:
         self._start, self._minutes = time.monotonic(), minutes
-        self._dense, self._pyramid = classifier, copy.deepcopy(classifier.model)
+        self._dense, self._model = classifier, copy.deepcopy(classifier.model)
         self._rows, self._metric, self._methods = rows, metric, methods
         self._batch_size = min(batch_size, len(rows.items))
         self._stages = stages
         self._layers: int = classifier.model.config.num_hidden_layers
+        if any(method.metric == "sensitivity" for method in methods):
+            self._measure_sensitivity()
+        self._pyramid = copy.deepcopy(self._model)
 
     def find(self, speedup: float, target: str, counted: Counted) -> Search:
         """The search from beginning to end."""
@@ -221,7 +227,8 @@ class _Finder:
             raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
         outputs = self._outputs(self._dense.model, 0, "asking the dense model")
         judge, budget = self._judge(outputs), Budget(60 * self._minutes)
-        best = self._climb(judge, self._halve(judge, candidates, budget), speedup_of, speedup, budget)
+        fixed = budget if target == "time" else budget.part(_PARTS_FOR_FIXED)
+        best = self._climb(judge, self._halve(judge, candidates, fixed), speedup_of, speedup, fixed)
         if target == "time":
             settings, measured = self._settled(best.settings, speedup_of, speedup)
         else:
@@ -246,11 +253,16 @@ class _Finder:
             seconds=time.monotonic() - self._start,
         )
 
+    def _measure_sensitivity(self) -> None:
+        items = self._rows.items[: self._rows.search]
+        step = self._stages.begin("what answers depend on", batches_to_measure(len(items)))
+        measure_sensitivity(self._model, items, self._rows.pad_id, after_each=step)
+
     def _timed_machine(self) -> Predicted:
         one = runs_of_calibration(max(self._rows.lengths))
         timed = {timed_as(method) for method in self._methods}
         step = self._stages.begin("timing this machine", one + len(timed) * one // 2)
-        return Predicted(self._dense.model, self._rows.lengths, self._batch_size, step)
+        return Predicted(self._model, self._rows.lengths, self._batch_size, step)
 
     def _outputs(self, model: Any, begin: int, title: str) -> Tensor:
         """The outputs of a model for the rows from `begin` on."""
@@ -295,23 +307,20 @@ class _Finder:
 
     def _adapt(self, judge: Judge, best: Trial, speedup: float, budget: Budget) -> Trial:
         """The best as it is, or with lengths that follow the text. In batches these save less than they count."""
-        shapes = adaptive_shapes(best.settings, self._layers)
         items = self._rows.items[: self._rows.search]
-        if not shapes or len(items) < MIN_ITEMS:
+        if len(items) < MIN_ITEMS:
             return best
-        step = self._stages.begin("lengths that follow the text", len(shapes))
-        trials, method = [best], Method.of(best.settings)
         how: dict[str, Any] = {"pad_id": self._rows.pad_id, "batch_size": self._batch_size, "sample": _SAMPLE}
-        for shape in shapes:
-            if not budget.in_time():
-                break
-            step()
+
+        def solve(way: Following, near: float | None) -> PyramidConfig | None:
+            how.update(way.shape(self._layers), settings=asdict(way.method), near=near)
             try:
-                found = solve_adaptive(self._dense.model, speedup, items, settings=asdict(method), **how, **shape)
+                return way.method.settings(solve_adaptive(self._model, speedup, items, **how).schedule)
             except OutOfReachError:  # with these layers
-                continue
-            trials.append(judge(method.settings(found.schedule), best.rows))
-        return winner(trials)
+                return None
+
+        step = self._stages.begin("lengths that follow the text", _WAYS)
+        return winner([best, *follow_texts(judge, best, self._layers, solve, budget, step)])
 
     def _ideal(self, counted: Counted) -> float:
         """The ideal speed-up of the pyramid over all rows."""

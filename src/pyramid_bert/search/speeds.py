@@ -25,7 +25,7 @@ class Counted:
 
     def __call__(self, settings: PyramidConfig) -> float:
         """The ideal speed-up over the dense model."""
-        key = settings.schedule, settings.placement, settings.cls_only, settings.rest_from
+        key = settings.schedule, settings.placement, settings.cls_only, settings.rest_from, settings.metric
         if key not in self._known:
             self._known[key] = self._count(settings)
         return self._known[key]
