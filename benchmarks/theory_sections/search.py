@@ -50,17 +50,20 @@ def section() -> str:
 
 def _intro(runs: list[dict[str, Any]]) -> str:
     models = (f"{_title(run)}: {run['model']['layers']} layers of width {run['model']['hidden_size']}" for run in runs)
-    free = Cost.of((25,) * 12, 25, 384, 1536, cls_layers=1).ideal_speedup
+    free = Cost.of((25,) * 12, 25, 384, 1536, cls_layers=1, heads=12).ideal_speedup
     return (
         f"A dense BERT, fine-tuned on each task ({'; '.join(models)}), becomes a pyramid by `find_pyramid`; no weight "
         "is touched. The search sees training rows that the model was not trained on, whole sentences as long as dev "
         "rows; every figure below is of the dev set, of which it sees nothing. But `cluster`, its cosine and its "
         "reach, tokens that rest and radii that grow were found in trials on rows of the same dev sets "
-        "([log](LOG.md)): for them the figures may be a little kind.\n\n"
-        "Ideal speed-ups count multiply-accumulates at the dev set's true lengths. The pyramid's last layer computes "
-        f"CLS alone, the dense model's every token, as transformers does; that by itself counts {free:.2f}x (12 layers "
-        f"of 25 tokens). Over a dense model that computes CLS alone too, 1.5x and 2x would be {1.5 / free:.2f}x and "
-        f"{2 / free:.2f}x. One seed; torch {runs[0]['machine']['torch']}."
+        "([log](LOG.md)): for them the figures may be a little kind. Distances by sensitivity were chosen on training "
+        "rows alone.\n\n"
+        "Ideal speed-ups count multiply-accumulates at the dev set's true lengths, projections on directions of "
+        "sensitivity among them; other ways of choosing multiply tokens with tokens, which is not counted. The "
+        "pyramid's last layer computes CLS alone, which reads without keys and values, the dense model's every token, "
+        f"as transformers does; that by itself counts {free:.2f}x (12 layers of 25 tokens). Over a dense model that "
+        f"does the same, 1.5x and 2x would be {1.5 / free:.2f}x and {2 / free:.2f}x. One seed; "
+        f"torch {runs[0]['machine']['torch']}."
     )
 
 

@@ -328,3 +328,9 @@ def test_reading_an_experiment_needs_no_torch():
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
+
+
+def test_a_study_measures_no_sensitivity():
+    felt = data(methods=["felt"], variants={"felt": {"of": "CS-1", "metric": "sensitivity"}})
+    with pytest.raises(ExperimentError, match=r"felt 0\.25@1-3: metric='sensitivity' is measured on a classifier that"):
+        all_cells(read_study(felt))

@@ -191,7 +191,13 @@ def pyramid_config(cell: Cell) -> PyramidConfig | None:
     """The pyramid of a cell; None for a dense one. Raises when its settings do not fit together."""
     if cell.schedule is None:
         return None
-    return PyramidConfig(schedule=cell.schedule, seed=cell.seed, **cell.settings)
+    settings = PyramidConfig(schedule=cell.schedule, seed=cell.seed, **cell.settings)
+    if settings.metric == "sensitivity":
+        raise PyramidError(
+            "metric='sensitivity' is measured on a classifier that has been trained, which a study does not do; use "
+            "'euclidean' or 'cosine', or find_pyramid"
+        )
+    return settings
 
 
 def fingerprint(path: str) -> tuple[str, Any]:
