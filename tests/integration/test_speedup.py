@@ -351,7 +351,7 @@ def test_lengths_that_follow_the_text_are_tried_and_counted(dense, sentiment, mo
 def test_a_pyramid_by_sensitivity_is_found_saved_and_loaded(dense, sentiment, tmp_path, target):
     texts, labels = sentiment(120, seed=2)
     felt = [Method("cluster", metric="sensitivity"), Method("cluster", metric="sensitivity", within=5)]
-    found = find_pyramid(dense, 1.3, texts, labels, target=target, methods=felt, minutes=0.1)
+    found = find_pyramid(dense, 1.3, texts, labels, target=target, methods=felt)
     assert found.settings.metric == "sensitivity"
     assert not hasattr(dense.model.bert, "sensitivity")  # the classifier that was given is as it was
     found.classifier.save(tmp_path / "faster")
@@ -366,7 +366,7 @@ def test_a_winner_that_goes_by_something_else_is_saved_without_sensitivity(dense
     monkeypatch.setattr(find_module, "winner", cosine_first)
     texts, labels = sentiment(120, seed=2)
     methods = [Method("cluster", metric="cosine"), Method("cluster", metric="sensitivity")]
-    found = find_pyramid(dense, 1.3, texts, labels, methods=methods, target="ideal", minutes=0.1)
+    found = find_pyramid(dense, 1.3, texts, labels, methods=methods, target="ideal")
     assert {trial.settings.metric for trial in found.trials} == {"cosine", "sensitivity"}
     assert found.settings.metric == "cosine"
     assert list(found.classifier.model.state_dict()) == list(dense.model.state_dict())
