@@ -64,7 +64,9 @@ at the end.
 
 Speed-ups are ratios within one interleaved run. **Over c** is over the dense model on length-sorted batches with
 sdpa. The ideal is the ratio of multiply-accumulates, with the last layer counted for CLS alone, as it runs; more than
-100 % of it can be realised, since what is no matrix product is not counted and shrinks as well.
+100 % of it can be realised, since what is no matrix product is not counted and shrinks as well. In these runs CLS still
+made keys and values of all tokens of the last layer, and the ideal counts them; since then it reads
+[without](design/0017-reading-without-keys.md).
 """
 
 
