@@ -163,13 +163,14 @@ class PyramidConfig:
                 "measure or to ask for; reduce='drop', weighted=True gives the same logits and saves"
             )
 
-    def cost(self, kept: Sequence[int], n: int, model: Any) -> Cost:
+    def cost(self, kept: Sequence[int], n: int, model: Any, *, with_keys: bool = False) -> Cost:
         """What a text of `n` tokens costs when layers keep these numbers of them.
 
         Args:
             kept: Tokens kept at each layer.
             n: The text's true length.
             model: The config of the model, for its sizes.
+            with_keys: CLS makes keys and values of all tokens also where it computes alone, as with 8-bit weights.
         """
         cost = Cost.of(
             (n,) * len(kept) if self.reduce == "replace" else kept,
@@ -178,7 +179,7 @@ class PyramidConfig:
             model.intermediate_size,
             placement=self.placement or "middle",
             cls_layers=self.cls_layers(len(kept)),
-            heads=reading_heads(model),
+            heads=None if with_keys else reading_heads(model),
         )
         return dataclasses.replace(cost, macs=cost.macs + self._projecting(kept, n, model.hidden_size))
 

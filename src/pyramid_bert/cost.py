@@ -61,8 +61,10 @@ class Cost:
                 does in inference (docs/design/0017-reading-without-keys.md); None counts them for every token.
         """
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
-        if hidden_size < 1 or inner < 1:
-            raise PyramidError(f"sizes must be at least 1, got hidden_size={hidden_size}, intermediate_size={inner}")
+        if hidden_size < 1 or inner < 1 or (heads is not None and heads < 1):
+            raise PyramidError(
+                f"sizes must be at least 1, got hidden_size={hidden_size}, intermediate_size={inner}, heads={heads}"
+            )
         attention, feed_forward = tokens_seen(lengths, n, placement)
         seen, awake = list(zip(attention, feed_forward, strict=True)), len(lengths) - cls_layers
         macs = sum(_layer_macs(keys, keys, fed, hidden_size, inner) for keys, fed in seen[:awake])

@@ -240,12 +240,13 @@ def pyramidize(
 def restore(model: AnyModel) -> AnyModel:
     """Turns a pyramid back into the untouched transformers model, in place, and returns it. Weights stay as they are.
 
-    A model that is no pyramid is returned as it is.
+    A model that is no pyramid is returned as it is, without what `measure_sensitivity` may have left with it.
     """
+    if any(isinstance(getattr(model, "config", None), family.dense) for family in _FAMILIES):
+        forget_sensitivity(base_model(model))
     if not is_pyramid(model):
         return model
     remove_encoder(model)
-    forget_sensitivity(base_model(model))
     family = _family(model)
     model.config.__class__ = family.dense
     del model.config.pyramid

@@ -36,7 +36,7 @@ def load_model(
     )
     adapter_for(model)
     missing = [key for key in report["missing_keys"] if not key.startswith("classifier.")]
-    if any(".encoder.layer." in key for key in missing):
+    if any(".encoder.layer." in key or key.endswith(".sensitivity") for key in missing):
         raise CheckpointError(f"{path} lacks weights that the model needs, for example {missing[0]}; it is damaged")
     return model.eval(), _head_is_new(model.config, report["missing_keys"])
 

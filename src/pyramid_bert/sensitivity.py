@@ -31,6 +31,7 @@ _BATCH = 16
 AnyModel = TypeVar("AnyModel", bound=Any)
 
 
+@torch.inference_mode(False)
 def measure_sensitivity(
     model: AnyModel, items: Sequence[Encoded], pad_id: int = 0, *, after_each: Callable[[], object] | None = None
 ) -> AnyModel:
@@ -39,7 +40,8 @@ def measure_sensitivity(
     A pyramid of it may then have `metric="sensitivity"`. Weights stay as they are; `restore` takes it away again.
 
     Args:
-        model: A BERT or Performer classifier or regressor, dense or pyramid, as it was trained.
+        model: A BERT or Performer classifier or regressor, as it was trained. Of a pyramid the dense model with its
+            weights is measured.
         items: At least 25 encoded texts like those it will be used on; at most 512 of them are run.
         pad_id: The padding token.
         after_each: Called after each batch, for a progress bar; see `batches_to_measure`.
@@ -61,20 +63,25 @@ def measure_sensitivity(
     signs = torch.Generator().manual_seed(0)
     width = dense.config.hidden_size
     total = torch.zeros(len(encoder.layer), width, width, dtype=torch.float64)
-    some, tokens = _some(items), 0
+    some, tokens, outputs = _some(items), 0, list[Tensor]()
     for rows in sorted_batches([len(item) for item in some], _BATCH):
         batch = {name: x.to(dense.device) for name, x in collate([some[i] for i in rows], pad_id).items()}
         with torch.enable_grad(), recording:
-            torch.autograd.backward(_scalar(dense(**batch).logits, signs))
+            logits = dense(**batch).logits
+            torch.autograd.backward(_scalar(logits, signs))
+        outputs.append(logits.detach().float().cpu())
         mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
         moved = mask.bool() & (torch.arange(mask.shape[1], device=mask.device) > 0)  # CLS is never merged
         for layer, state in enumerate(recording.states):
-            gradient = state.grad[moved].double().cpu()  # (tokens, D)
+            gradient = state.grad[moved].cpu().double()  # (tokens, D)
             total[layer] += gradient.T @ gradient
         tokens += int(moved.sum())
         if after_each is not None:
             after_each()
-    set_sensitivity(base_model(model), _leading(total / max(tokens, 1)).to(model.device))
+    spread = torch.cat(outputs).var(unbiased=False).clamp(min=1e-12) if dense.config.num_labels == 1 else 1.0
+    total /= spread * max(tokens, 1)
+    total[-1] = total[-2:][0]  # no answer depends on it: where it reduces all the same, as the layer before
+    set_sensitivity(base_model(model), _leading(total).to(model.device))
     return model
 
 
@@ -118,15 +125,18 @@ class _Recording:
 def _scalar(logits: Tensor, signs: torch.Generator) -> Tensor:
     """A number whose gradient g by a token has E[g gᵀ] = F over random signs: one backward pass, whatever the classes.
 
-    With respect to the logits F is diag(p) − ppᵀ. A root of that, each of its columns with a sign of its own, is what
-    logits are weighed by; two classes have one column, and nothing random is left.
+    With respect to the logits F is diag(p) − ppᵀ = AAᵀ with A = diag(√p) − p√pᵀ. Columns of A, each with a random
+    sign, are added up to what logits are weighed by. For two classes A may have one column: nothing is random there.
     """
     if logits.shape[1] == 1:
         return logits.sum()
-    shares = logits.detach().double().softmax(dim=1)
-    values, columns = torch.linalg.eigh(shares.diag_embed() - shares[:, :, None] * shares[:, None, :])
-    sign = 2.0 * torch.randint(2, shares.shape, generator=signs).to(shares) - 1
-    weight = (columns * (values.clamp(min=0).sqrt() * sign)[:, None, :]).sum(dim=2)  # (B, classes)
+    shares = logits.detach().float().softmax(dim=1)
+    roots = shares.sqrt()
+    if logits.shape[1] == 2:
+        weight = roots.prod(dim=1, keepdim=True) * torch.tensor([-1.0, 1.0], device=logits.device)
+    else:
+        signed = roots * (2.0 * torch.randint(2, roots.shape, generator=signs).to(roots) - 1)
+        weight = signed - shares * signed.sum(dim=1, keepdim=True)  # (B, classes)
     weighed: Tensor = weight.to(logits) * logits
     return weighed.sum()
 

@@ -60,9 +60,8 @@ class Tokens:
 
     @torch.no_grad()
     def as_felt(self, sensitivity: Tensor) -> Tokens:
-        """The same tokens, their vectors projected (D, R) so that distances are changes of the answer (B, N, R)."""
-        dtype = torch.promote_types(self.hidden.dtype, torch.float32)
-        return replace(self, hidden=self.hidden.detach().to(dtype) @ sensitivity.to(dtype), summands=None)
+        """The same tokens, their vectors projected (D, R) so that distances are changes of the answer."""
+        return replace(self, hidden=felt(self.hidden.detach(), sensitivity), summands=None)
 
     def key_bias(self) -> Tensor | None:
         """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.
@@ -79,3 +78,10 @@ class Tokens:
         if self.mask is not None:
             bias = bias.masked_fill(~self.mask, torch.finfo(dtype).min)
         return bias[:, None, None, :]
+
+
+def felt(hidden: Tensor, sensitivity: Tensor) -> Tensor:
+    """Token vectors (B, N, D) along directions (D, R): (B, N, R), in the precision of distances under autocast too."""
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    with torch.autocast(hidden.device.type, enabled=False):
+        return hidden.to(dtype) @ sensitivity.to(hidden.device, dtype)

@@ -20,7 +20,7 @@ from pyramid_bert.labels import Labels
 from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
 from pyramid_bert.search import find as find_module
 from pyramid_bert.search.candidates import fastest, grid, neighbours, rests
-from pyramid_bert.search.halving import winner
+from pyramid_bert.search.halving import divergences, winner
 
 
 @pytest.fixture(scope="module")
@@ -370,6 +370,15 @@ def test_a_winner_that_goes_by_something_else_is_saved_without_sensitivity(dense
     assert {trial.settings.metric for trial in found.trials} == {"cosine", "sensitivity"}
     assert found.settings.metric == "cosine"
     assert list(found.classifier.model.state_dict()) == list(dense.model.state_dict())
+
+
+def test_a_regressor_is_judged_alike_on_few_rows_and_on_many():
+    """Or a candidate could be farther than itself."""
+    dense = torch.tensor([[1.0], [1.1], [7.0], [-3.0]])
+    other = dense + 0.5
+    on_all = divergences(dense, other)
+    assert torch.equal(divergences(dense[:2], other[:2], among=dense), on_all[:2])
+    assert not torch.allclose(divergences(dense[:2], other[:2]), on_all[:2])
 
 
 # ---- the command ----

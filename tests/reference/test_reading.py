@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -126,6 +127,13 @@ def test_layers_that_do_more_than_multiply_are_asked_themselves(biased_bert, tin
     changed = logits_of(model, batch)
     assert not torch.allclose(changed, plain, atol=1e-3)
     torch.testing.assert_close(changed, model(**batch).logits.detach(), atol=1e-5, rtol=0)
+
+
+def test_weights_that_are_fetched_for_a_call_are_not_read_behind_its_back(biased_bert, tiny_batch, logits_of):
+    """accelerate puts another `forward` on the instance, and the weights are nowhere until it is called."""
+    model, batch = pyramidize(biased_bert(), Schedule.constant(1.0), rest_from=3), tiny_batch(LENGTHS)
+    expected = logits_of(model, batch)
+    torch.testing.assert_close(logits_of(cpu_offload(model), batch), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("how", "reads"), [("packed", True), ("int8", False)])

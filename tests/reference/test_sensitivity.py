@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertModel
 
 import pyramid_bert.sensitivity as module
@@ -20,9 +21,11 @@ from pyramid_bert import (
 from pyramid_bert.adapters import set_sensitivity
 from pyramid_bert.bench.radius import RadiusCurves
 from pyramid_bert.data import Encoded
-from pyramid_bert.errors import DataError
+from pyramid_bert.errors import CheckpointError, DataError
+from pyramid_bert.labels import Labels
 from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification
 from pyramid_bert.select import ward_groups
+from pyramid_bert.tokens import Tokens
 
 LAYERS, WIDTH = 4, 32
 SHRINKING = Schedule.exponential(0.4, 2)
@@ -59,12 +62,17 @@ def fisher_by_hand(model, items, layer):
 
 @pytest.mark.parametrize("labels", [1, 2])
 def test_it_is_the_fisher_information(tiny_bert, items, labels):
+    """Of a regressor: in units of the spread of its outputs."""
     model = measure_sensitivity(tiny_bert(labels=labels), items)
-    for layer in range(LAYERS):
+    with torch.no_grad():
+        outputs = torch.cat([model(torch.tensor([item.input_ids])).logits for item in items])
+    spread = 1.0 if labels > 1 else outputs.double().var(unbiased=False)
+    for layer in range(LAYERS - 1):
         root = model.bert.sensitivity[layer].double()
-        torch.testing.assert_close(root @ root.T, fisher_by_hand(model, items, layer), atol=1e-6, rtol=1e-3)
-    assert model.bert.sensitivity[-1].abs().max() == 0  # of the last layer CLS alone is read
-    assert model.bert.sensitivity[0].abs().max() > 0
+        expected = fisher_by_hand(model, items, layer) / spread
+        torch.testing.assert_close(root @ root.T, expected, atol=1e-5 * float(expected.abs().max()), rtol=1e-3)
+    assert fisher_by_hand(model, items, LAYERS - 1).abs().max() == 0  # of the last layer CLS alone is read
+    assert torch.equal(model.bert.sensitivity[-1], model.bert.sensitivity[-2])
 
 
 def test_with_more_classes_it_is_so_on_average(tiny_bert, items, monkeypatch):
@@ -128,6 +136,29 @@ def test_it_is_saved_with_a_pyramid_that_goes_by_it(tiny_bert, tiny_batch, logit
     assert torch.equal(loaded.bert.sensitivity, model.bert.sensitivity)
 
 
+def test_what_is_measured_again_is_saved_too(tiny_bert, tiny_batch, logits_of, items, tmp_path):
+    model = measure_sensitivity(tiny_bert(), items[:25])
+    pyramidize(model, SHRINKING, "cluster", metric="sensitivity")
+    before = model.bert.sensitivity
+    measure_sensitivity(model, items)
+    assert not torch.equal(model.bert.sensitivity, before)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert torch.equal(loaded.bert.sensitivity, model.bert.sensitivity)
+
+
+def test_a_saved_pyramid_without_it_is_damaged(tiny_bert, tokenizer, items, tmp_path):
+    model = measure_sensitivity(tiny_bert(), items)
+    pyramidize(model, SHRINKING, "cluster", metric="sensitivity")
+    PyramidClassifier(model, tokenizer, labels=Labels.of([0, 1], texts=2)).save(tmp_path / "whole")
+    PyramidClassifier.load(tmp_path / "whole")
+    weights = load_file(tmp_path / "whole" / "model.safetensors")
+    del weights["bert.sensitivity"]
+    save_file(weights, tmp_path / "whole" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks weights that the model needs, for example bert\.sensitivity"):
+        PyramidClassifier.load(tmp_path / "whole")
+
+
 def test_it_goes_with_no_other_pyramid_and_leaves_with_restore(tiny_bert, items):
     untouched = tiny_bert()
     keys, parameters = list(untouched.state_dict()), sum(weight.numel() for weight in untouched.parameters())
@@ -142,6 +173,7 @@ def test_it_goes_with_no_other_pyramid_and_leaves_with_restore(tiny_bert, items)
     restore(model)
     assert list(model.state_dict()) == keys
     assert not hasattr(model.bert, "sensitivity")
+    assert not hasattr(restore(measure_sensitivity(model, items)).bert, "sensitivity")  # dense all the time
 
 
 def test_measuring_changes_nothing_else(tiny_bert, tiny_batch, logits_of, items):
@@ -158,7 +190,8 @@ def test_measuring_changes_nothing_else(tiny_bert, tiny_batch, logits_of, items)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
     pyramid = pyramidize(tiny_bert(), SHRINKING, "cluster")
     kept = logits_of(pyramid, batch)
-    measure_sensitivity(pyramid, items)  # of the dense model
+    with torch.inference_mode():
+        measure_sensitivity(pyramid, items)  # of the dense model
     assert torch.equal(pyramid.bert.sensitivity, model.bert.sensitivity)
     torch.testing.assert_close(logits_of(pyramid, batch), kept)
 
@@ -170,6 +203,18 @@ def test_it_learns_and_runs_in_half_precision(tiny_bert, tiny_batch, items):
     assert model.bert.embeddings.word_embeddings.weight.grad.abs().sum() > 0
     with torch.no_grad():
         assert model.to(torch.bfloat16)(**tiny_batch((24, 9))).logits.isfinite().all()
+
+
+def test_tokens_are_projected_in_full_precision(tiny_bert, items):
+    """Also under autocast, and in half precision: what tokens have in common would eat the digits."""
+    sensitivity = measure_sensitivity(tiny_bert(), items).bert.sensitivity[0]
+    hidden = 100 + torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
+    expected = hidden @ sensitivity
+    with torch.autocast("cpu", torch.bfloat16):
+        found = Tokens(hidden, [5, 5], None, size=None).as_felt(sensitivity).hidden
+    assert torch.equal(found, expected)
+    half = Tokens(hidden.bfloat16(), [5, 5], None, size=None).as_felt(sensitivity.bfloat16()).hidden
+    assert half.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -211,6 +256,9 @@ def test_radius_curves_are_of_projected_tokens(tiny_bert, items):
     euclidean = RadiusCurves.of(dense, pyramidize(copy.deepcopy(dense), SHRINKING), items)
     assert by[1.0].curves[0] == pytest.approx(euclidean.curves[0], abs=1e-4)
     assert by[2.0].curves[0] == pytest.approx(2 * euclidean.curves[0], abs=1e-4)
+    half = measure_sensitivity(tiny_bert(), items).to(torch.bfloat16)
+    pyramidize(half, SHRINKING, metric="sensitivity")
+    assert RadiusCurves.of(dense.to(torch.bfloat16), half, items).curves[0].shape == euclidean.curves[0].shape
 
 
 def test_it_has_to_be_measured_first(tiny_bert, tiny_model_dir):

@@ -1,13 +1,15 @@
 """Adaptive schedules: the fewest tokens whose covering radius is small enough, for each text and layer."""
 
 import json
+import math
 
 import pytest
 import torch
 
 from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, pyramidize
-from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.adapters import pyramid_encoder, set_sensitivity
 from pyramid_bert.bench import Workload, ideal_speedup, kept_lengths, measure, solve_adaptive
+from pyramid_bert.bench.adaptive import _smallest
 from pyramid_bert.data import Encoded
 from pyramid_bert.errors import DataError
 from pyramid_bert.select import Geometry, k_center_greedy, radius_curve, shortest_cover
@@ -235,3 +237,42 @@ def test_fixed_schedules_are_asked(tiny_bert, items):
     assert kept_lengths(pyramid, items)[0] == Schedule.constant(0.5).lengths(len(items[0]), 4)
     with pytest.raises(PyramidError, match="takes a pyramid"):
         kept_lengths(tiny_bert(), items)
+
+
+@pytest.mark.parametrize("near", [None, 0.001, 0.05, 1.0])
+@pytest.mark.parametrize("scale", [0.001, 0.03, 0.3])
+@pytest.mark.parametrize("speedup", [1.2, 2.0, 3.0])
+def test_the_radius_is_found_on_any_scale(speedup, scale, near):
+    """Work falls from 1 to a quarter over a range of radii, and most of what is tried lies on a plateau."""
+    tried = []
+
+    def reached(radius):
+        tried.append(radius)
+        return 1 / (0.25 + 0.75 * math.exp(-radius / scale)), []
+
+    radius, ideal, _ = _smallest(reached, speedup, near, 1.0)
+    assert speedup <= ideal <= 1.01 * speedup
+    assert ideal == reached(radius)[0]
+    assert len(tried) < 18
+
+
+def test_a_step_is_found_and_what_cannot_be_reached_is_told():
+    ideal = {False: 1.5, True: 2.5}
+    radius, found, _ = _smallest(lambda radius: (ideal[radius >= 0.2], []), 2.0, None, 1.0)
+    assert found == 2.5
+    assert radius == pytest.approx(0.2, rel=0.01)
+    assert _smallest(lambda radius: (1.9, []), 2.0, None, 1.0) is None
+    assert _smallest(lambda radius: (1.9, []), 2.0, 0.01, 1.0) is None
+    assert _smallest(lambda radius: (2.5, []), 2.0, None, 1.0)[1] == 2.5  # by resting alone, whatever the radius
+
+
+def test_by_sensitivity_a_radius_has_no_largest_value(tiny_bert, items):
+    """A regressor's may be large: it has the scale of its answers."""
+    model = tiny_bert(labels=1)
+    set_sensitivity(model.bert, 1000 * torch.eye(32).repeat(4, 1, 1))
+    how = {"selector": "cluster", "metric": "sensitivity"}
+    found = solve_adaptive(model, 1.8, items, settings=how, relative=False, steps=32)
+    assert found.schedule.radius > 1
+    assert 1.8 <= found.ideal < 2.0
+    with pytest.raises(PyramidError, match="near must be a radius above 0, got 0"):
+        solve_adaptive(model, 1.8, items, settings=how, relative=False, near=0)

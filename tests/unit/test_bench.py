@@ -114,6 +114,14 @@ def test_sides_that_run_differently_are_refused(pair):
         measure(dense, optimize(pyramid), Workload.synthetic([4], vocabulary=200), batch_size=1)
 
 
+@pytest.mark.parametrize(("how", "heads"), [("packed", 4), ("int8", None)])
+def test_8_bit_weights_are_counted_with_keys_and_values(pair, how, heads):
+    dense, pyramid = (optimize(copy.deepcopy(model), how) for model in pair)
+    ledger = measure(dense, pyramid, Workload.synthetic([32] * 2, vocabulary=200), batch_size=2, rounds=1, warmup=0)
+    cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_layers=1, heads=heads)
+    assert ledger.entries["pyramid"].macs == 2 * cost.macs
+
+
 # ---- roofline ----
 
 ROOF = Roofline(bytes_per_second=8.0, macs_per_second=10.0, bytes_per_weight=4, hidden_size=1, intermediate_size=3)

@@ -69,6 +69,12 @@ def test_lengths_that_cannot_be(lengths):
         Cost.of(lengths, 8, 32)
 
 
+@pytest.mark.parametrize("heads", [0, -5])
+def test_a_model_has_at_least_one_head(heads):
+    with pytest.raises(PyramidError, match=f"sizes must be at least 1, .* heads={heads}$"):
+        Cost.of((4,), 8, 32, cls_layers=1, heads=heads)
+
+
 def test_unknown_placement():
     with pytest.raises(
         UnknownNameError, match=r"^unknown placement 'midle'; did you mean 'middle'\? Known: end, input"

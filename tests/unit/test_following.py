@@ -81,6 +81,18 @@ def test_where_no_radius_is_fast_enough_it_goes_round():
     assert min(trial.divergence for trial in trials) == 1
 
 
+def test_where_the_first_way_is_not_fast_enough_its_neighbours_are_tried():
+    first = []
+
+    def not_the_first(way, near):
+        first.append(way)
+        return None if way == first[0] else solve(way, near)
+
+    trials = walked(FakeJudge(), Method("cluster", metric="cosine", rest_from=11), not_the_first)
+    assert min(trial.divergence for trial in trials) == 0
+    assert walked(FakeJudge(), Method("cluster", metric="cosine"), lambda way, near: None) == []
+
+
 def test_without_time_nothing_is_tried():
     judge = FakeJudge()
     assert walked(judge, Method("cluster", metric="cosine"), seconds=0.0) == []

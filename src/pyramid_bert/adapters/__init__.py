@@ -20,7 +20,13 @@ from .at_input import AtInput
 from .bert import BertBackbone, BertPyramidEncoder, check_bert
 from .bigbird import BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
 from .performer import PerformerBackbone, PerformerPyramidEncoder, check_performer, for_performer
-from .sensitivity import forget_sensitivity, reserve_sensitivity, set_sensitivity, use_sensitivity
+from .sensitivity import (
+    forget_sensitivity,
+    goes_by_sensitivity,
+    keep_sensitivity,
+    reserve_sensitivity,
+    set_sensitivity,
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     encoder = base.encoder
     adapter.check(encoder)
     config.check(len(encoder.layer))
-    by_sensitivity = use_sensitivity(base, config)
+    by_sensitivity = goes_by_sensitivity(base, config)
     pyramid = adapter.make(
         encoder.layer,
         adapter.backbone,
@@ -136,6 +142,7 @@ def fit_encoder(model: nn.Module, config: PyramidConfig) -> None:
     if config.placement == "input":
         pyramid.at_input = AtInput(base, *adapter.watch(base))
     base.encoder = pyramid
+    keep_sensitivity(base)
 
 
 def remove_encoder(model: nn.Module) -> None:

@@ -19,11 +19,11 @@ from ..optimization import PackedLinear
 def can_read_without_keys(attention: Any, hidden: Tensor) -> bool:
     """Whether a `BertSelfAttention` may run like this: nobody learns, or listens to keys and values.
 
-    Training runs as it always did, so that runs can be repeated to the digit. Weights that are not what the product
-    uses (8-bit ones, adapters around them) are left to their own module.
+    Training runs as it always did, so that runs can be repeated to the digit. Layers that do not simply multiply by
+    their weights (8-bit ones, adapters around them, weights that are fetched for a call) are asked themselves.
     """
     projections = (attention.key, attention.value)
-    if any(type(part) not in (nn.Linear, PackedLinear) or _has_hooks(part) for part in projections):
+    if not all(map(_is_plain, projections)):
         return False
     learns = hidden.requires_grad or any(weight.requires_grad for part in projections for weight in part.parameters())
     return not attention.training and not (torch.is_grad_enabled() and learns)
@@ -38,7 +38,7 @@ def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tu
         bias: (B, 1, 1, N) added to the scores, or None.
     """
     heads = attention.num_attention_heads
-    query = attention.query(hidden[:, 0]).unflatten(-1, (heads, -1)).transpose(0, 1)  # (H, B, D/H)
+    query = attention.query(hidden[:, :1])[:, 0].unflatten(-1, (heads, -1)).transpose(0, 1)  # (H, B, D/H)
     key, value = (part.weight.unflatten(0, (heads, -1)) for part in (attention.key, attention.value))  # (H, D/H, D)
     asking = (query @ key).transpose(0, 1)  # (B, H, D)
     scores = asking @ hidden.transpose(1, 2) * attention.scaling  # (B, H, N)
@@ -52,5 +52,8 @@ def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tu
     return context[:, None], weights[:, :, None]
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def _is_plain(part: Any) -> bool:
+    """Whether a layer is a product with its weights and nothing else, and nobody listens to it."""
+    replaced = "forward" in part.__dict__  # as accelerate does, to fetch weights
+    listens = part._forward_hooks or part._forward_pre_hooks
+    return type(part) in (nn.Linear, PackedLinear) and type(part.weight) is nn.Parameter and not (replaced or listens)

@@ -18,7 +18,7 @@ _NAME = "sensitivity"
 
 def set_sensitivity(base: Any, sensitivity: Tensor) -> None:
     """Gives the encoder model `base` a sensitivity (layers, D, R), in place of one that it may have."""
-    base.register_buffer(_NAME, sensitivity, persistent=False)
+    base.register_buffer(_NAME, sensitivity, persistent=getattr(base.encoder, "by_sensitivity", False))
 
 
 def reserve_sensitivity(base: Any, settings: PyramidConfig) -> None:
@@ -28,17 +28,21 @@ def reserve_sensitivity(base: Any, settings: PyramidConfig) -> None:
         set_sensitivity(base, torch.zeros(base.config.num_hidden_layers, width, min(SENSITIVITY_RANK, width)))
 
 
-def use_sensitivity(base: Any, settings: PyramidConfig) -> bool:
-    """Whether a pyramid goes by sensitivity, which is saved with it then; raises if there is none to go by."""
-    found, wanted = getattr(base, _NAME, None), settings.metric == "sensitivity"
-    if wanted and found is None:
+def goes_by_sensitivity(base: Any, settings: PyramidConfig) -> bool:
+    """Whether a pyramid with these settings goes by sensitivity; raises if there is none to go by."""
+    wanted = settings.metric == "sensitivity"
+    if wanted and not hasattr(base, _NAME):
         raise PyramidError(
             "metric='sensitivity' goes by what the answers of this model depend on, which has not been measured: call "
             "measure_sensitivity(model, items) before, or use metric='euclidean' or 'cosine'"
         )
-    if found is not None:
-        base.register_buffer(_NAME, found, persistent=wanted)
     return wanted
+
+
+def keep_sensitivity(base: Any) -> None:
+    """Sees to it that the sensitivity is saved with a pyramid that goes by it, and with no other."""
+    if hasattr(base, _NAME):
+        set_sensitivity(base, base.sensitivity)
 
 
 def forget_sensitivity(base: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,8 +17,9 @@ from ..schedule import Schedule
 
 MIN_ITEMS = 50
 _SAMPLE = 256
-_TRIES, _CLOSE = 12, 0.002
-_FIRST_STRIDE, _MARGIN = 1.3, 0.1
+_TRIES, _CLOSE, _LEAST = 16, 0.002, 1e-9
+_FIRST_STEP, _STEP_FROM_NEAR, _MARGIN = 3.0, 1.3, 0.1
+_ANY = 1e6  # a radius that no answer differs by
 
 Kept = list[tuple[int, ...]]
 Reached = Callable[[float], tuple[float, Kept]]  # radius -> ideal speed-up, tokens kept by text and layer
@@ -101,13 +103,13 @@ def solve_adaptive(
         **shape: What `Schedule.adaptive` takes beside the radius: `first_layer`, `steps`, … It is
             relative, unless the metric is "cosine" or "sensitivity" and `relative` False.
     """
-    _check_wanted(speedup, len(items))
+    _check_wanted(speedup, len(items), near)
     _check_head(model)
     shape = {"min_tokens": 2, **shape}
     some = list(items)[:: max(1, len(items) // sample)][:sample]
     pyramid = copy.deepcopy(model).eval()
     apply_settings(pyramid, Schedule.adaptive(1.0, **shape), settings or {})
-    _check_scale(pyramid)
+    most = _most(pyramid)
 
     def reached(radius: float) -> tuple[float, Kept]:
         found = pyramid_settings(pyramid)
@@ -118,64 +120,75 @@ def solve_adaptive(
             after_each()
         return ideal_speedup(pyramid, some, kept), kept
 
-    found = _smallest(reached, speedup, near)
+    found = _smallest(reached, speedup, near, most)
     if found is None:
-        best, _ = reached(1.0)
+        best, _ = reached(most)
         raise OutOfReachError(
             f"an ideal speed-up of {speedup:g}x cannot be reached on these texts: at most {best:.2f}x, by a radius of "
-            f"1 with {shape}; ask for less, or let earlier layers drop"
+            f"{most:g} with {shape}; ask for less, or let earlier layers drop"
         )
     radius, best, kept = found
     means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
     return AdaptiveSolution(Schedule.adaptive(radius, **shape), speedup, best, means, len(some))
 
 
-def _smallest(reached: Reached, speedup: float, near: float | None) -> tuple[float, float, Kept] | None:
-    """The smallest radius up to 1 that reaches the speed-up, with that and the tokens kept; None when 1 does not.
+def _smallest(reached: Reached, speedup: float, near: float | None, most: float) -> tuple[float, float, Kept] | None:
+    """The smallest radius up to `most` that reaches the speed-up, that, and the tokens kept; None when none does.
 
-    Looked for where the share of work that is left, taken as a straight line between two radii, is what is wanted; but
-    not close to either of them, so that both ends come nearer.
+    In steps that double until there are radii on both sides of it, then between them, where a straight line would have
+    it, on logarithmic scales; in the middle if the same side came nearer three times.
     """
-    work = {0.0: 1.0}  # of the dense model's, by radius
-    low, high, best = 0.0, 1.0, None
-    radius, stride = (1.0 if near is None else near), _FIRST_STRIDE
-    for _ in range(_TRIES):
+    below: tuple[float, float] | None = None  # radius and speed-up, as logarithms
+    above: tuple[float, float] | None = None
+    best, sides = None, list[bool]()
+    aim = math.log(speedup * (1 + _CLOSE / 2))
+    radius, stride = (1.0, _FIRST_STEP) if near is None else (min(near, most), _STEP_FROM_NEAR)
+    while len(sides) < _TRIES and radius > _LEAST:
         ideal, kept = reached(radius)
-        work[radius] = 1 / ideal
-        if ideal >= speedup:
-            high, best = radius, (radius, ideal, kept)
+        sides.append(ideal >= speedup)
+        if sides[-1]:
+            above, best = (math.log(radius), math.log(ideal)), (radius, ideal, kept)
             if ideal <= speedup * (1 + _CLOSE):
                 break
-        elif radius == 1.0:
+        elif radius >= most:
             return None
         else:
-            low = radius
-        if high not in work:  # it lies beyond, near at first
-            radius, stride = min(1.0, stride * low), 2 * stride
+            below = math.log(radius), math.log(ideal)
+        if below is None or above is None:
+            radius = radius / stride if above else min(radius * stride, most)
+            stride *= 2
             continue
-        share = (work[low] - 1 / speedup) / (work[low] - work[high])
-        radius = low + (high - low) * min(max(share, _MARGIN), 1 - _MARGIN)
+        if above[0] - below[0] < _CLOSE:
+            break
+        share = (aim - below[1]) / (above[1] - below[1])
+        stuck = len(sides) > 2 and len(set(sides[-3:])) == 1
+        share = 0.5 if stuck else min(max(share, _MARGIN), 1 - _MARGIN)
+        radius = math.exp(below[0] + share * (above[0] - below[0]))
     return best
 
 
-def _check_wanted(speedup: float, texts: int) -> None:
-    """Raises unless there is a speed-up to reach, and texts to reach it on."""
+def _check_wanted(speedup: float, texts: int, near: float | None) -> None:
+    """Raises unless there is a speed-up to reach, texts to reach it on, and somewhere to begin."""
+    if near is not None and not near > 0:
+        raise PyramidError(f"near must be a radius above 0, got {near!r}; leave it out if none is known")
     if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not speedup >= 1:
         raise PyramidError(f"speedup must be a number of at least 1, got {speedup!r}; 2 means half of the work")
     if texts < MIN_ITEMS:
         raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {texts}")
 
 
-def _check_scale(pyramid: Any) -> None:
-    """Raises unless the radius lies in 0-1: a share of what CLS alone leaves, 1 − cosine, or a change of the answer."""
+def _most(pyramid: Any) -> float:
+    """The largest radius: 1 for shares of what CLS alone leaves and for cosines; what an answer differs by has none."""
     settings = pyramid_settings(pyramid)
     assert settings is not None
-    if not settings.schedule.to_dict()["relative"] and settings.metric == "euclidean":
+    relative: bool = settings.schedule.to_dict()["relative"]
+    if not relative and settings.metric == "euclidean":
         raise PyramidError(
             "relative must be True, got False: the radius that is looked for is a share of what CLS alone leaves; "
             "leave it out, take metric='cosine' or 'sensitivity', or choose a distance yourself: "
             "Schedule.adaptive(radius, relative=False)"
         )
+    return _ANY if settings.metric == "sensitivity" and not relative else 1.0
 
 
 def _check_head(model: Any) -> None:

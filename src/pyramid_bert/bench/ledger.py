@@ -201,7 +201,7 @@ def _work(
         if settings is None:
             cost = Cost.of(kept, n, config.hidden_size, config.intermediate_size)
         else:
-            cost = settings.cost(kept, n, config)
+            cost = settings.cost(kept, n, config, with_keys=roofline.heads is None)
         macs += rows * cost.macs
         tokens += rows * sum([n, *kept[:-1]] if placement != "input" else kept)
         for overlap in seconds:

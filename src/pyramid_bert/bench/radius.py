@@ -20,6 +20,7 @@ from ..data import Encoded, collate, sorted_batches
 from ..hub import pyramid_settings, pyramidize
 from ..schedule import Schedule
 from ..select import radius_curve
+from ..tokens import felt
 
 _TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # at most so many texts, at least so few, with about so many tokens
 _BATCH = 16
@@ -61,8 +62,7 @@ class RadiusCurves:
             with torch.inference_mode():
                 states = _after_attention(dense, batch)
                 if encoder.by_sensitivity:
-                    felt = base_model(pyramid).sensitivity
-                    states = [state.float() @ directions for state, directions in zip(states, felt, strict=True)]
+                    states = list(map(felt, states, base_model(pyramid).sensitivity))
                 real = None if mask is None else mask.bool()
                 found = torch.stack([radius_curve(h, real, metric=encoder.metric) for h in states])
             for place, row in enumerate(rows):

@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..adapters import adapter_for
 from ..bench.adaptive import MIN_ITEMS, ideal_speedup, kept_lengths, solve_adaptive
-from ..bench.budget import check_speedup, interleaved_speedup, out_of_reach
+from ..bench.budget import check_speedup, extreme_schedule, interleaved_speedup, out_of_reach
 from ..bench.calibration import runs_of_calibration
 from ..classifier import PyramidClassifier, metrics_of
 from ..config import PyramidConfig
@@ -25,7 +26,7 @@ from ..metrics import CLASSIFICATION, REGRESSION
 from ..sensitivity import batches_to_measure, measure_sensitivity
 from .budget import Budget
 from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
-from .following import Following, follow_texts
+from .following import Following, follow_texts, may_follow
 from .halving import Judge, Measure, Trial, agreement, divergences, halve, runs_of, try_all, winner
 from .progress import Stages
 from .rows import Rows, held_out_rows
@@ -112,7 +113,8 @@ def find_pyramid(
         labels: One a text. Without them the pyramid that stays nearest to the dense outputs is taken.
         target: What is to be so many times less: "time" on this machine, or the "ideal" count of multiply-accumulates.
         metric: By what the last candidates are compared; accuracy or spearman if None.
-        minutes: Search for so many minutes. To time the machine before, and to compare after, comes on top.
+        minutes: Search for so many minutes. To measure sensitivity and to time the machine before, and to compare
+            after, comes on top.
         held_out: The share of the texts that serves for the comparison. A larger one makes the comparison more certain,
             a smaller one the choice.
         batch_size: Texts a batch.
@@ -126,6 +128,7 @@ def find_pyramid(
             f"{len(methods)} methods"
         )
     check_held_out(held_out, len(texts))
+    adapter_for(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
     rows = Rows.of(
         classifier.encode(texts), None if labels is None else list(labels), classifier.tokenizer.pad_token_id, held_out
     )
@@ -227,7 +230,7 @@ class _Finder:
             raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
         outputs = self._outputs(self._dense.model, 0, "asking the dense model")
         judge, budget = self._judge(outputs), Budget(60 * self._minutes)
-        fixed = budget if target == "time" else budget.part(_PARTS_FOR_FIXED)
+        fixed = budget.part(_PARTS_FOR_FIXED) if target == "ideal" and self._may_follow() else budget
         best = self._climb(judge, self._halve(judge, candidates, fixed), speedup_of, speedup, fixed)
         if target == "time":
             settings, measured = self._settled(best.settings, speedup_of, speedup)
@@ -305,11 +308,15 @@ class _Finder:
             best = better
         return best
 
+    def _may_follow(self) -> bool:
+        """Whether there are methods and rows enough for lengths that follow the text."""
+        return self._rows.search >= MIN_ITEMS and any(may_follow(method) for method in self._methods)
+
     def _adapt(self, judge: Judge, best: Trial, speedup: float, budget: Budget) -> Trial:
         """The best as it is, or with lengths that follow the text. In batches these save less than they count."""
-        items = self._rows.items[: self._rows.search]
-        if len(items) < MIN_ITEMS:
+        if not self._may_follow():
             return best
+        items = self._rows.items[: self._rows.search]
         how: dict[str, Any] = {"pad_id": self._rows.pad_id, "batch_size": self._batch_size, "sample": _SAMPLE}
 
         def solve(way: Following, near: float | None) -> PyramidConfig | None:

@@ -41,10 +41,10 @@ class Following:
     @classmethod
     def like(cls, settings: PyramidConfig) -> Following | None:
         """The same method from the same layer on; None if it does not go by how tokens lie."""
-        if settings.selector not in ("coreset", "cluster"):
+        if not may_follow(method := Method.of(settings)):
             return None
         assert isinstance(settings.schedule, ExponentialSchedule)
-        return cls(Method.of(settings), settings.schedule.first_layer)
+        return cls(method, settings.schedule.first_layer)
 
     def shape(self, layers: int) -> dict[str, Any]:
         """What `Schedule.adaptive` takes beside a radius, in a model of so many layers.
@@ -83,6 +83,11 @@ class Following:
         for first in (self.first_layer - 1, self.first_layer + 1):
             if 1 <= first < beyond:
                 yield replace(self, first_layer=first)
+
+
+def may_follow(method: Method) -> bool:
+    """Whether a method goes by how tokens lie, so that a radius can say how many of them to keep."""
+    return method.selector in ("coreset", "cluster")
 
 
 def beside(value: float | None, values: Sequence[Any]) -> list[Any]:
@@ -130,6 +135,8 @@ def follow_texts(
         trial = _tried(judge, best.rows, nearest, solve(way, _radius(nearest)))
         step()
         if trial is None:
+            if way is here:  # too slow as it is: perhaps not if it begins earlier
+                waiting = list(way.neighbours(layers))
             continue
         trials.append(trial)
         if nearest is None or trial.divergence < nearest.divergence:

@@ -92,22 +92,24 @@ class Judge:
             more = outputs_of(self._model, new, self._pad_id, batch_size=self._batch_size).logits
             known = self._outputs[settings] = torch.cat([known, more])
         metric = None if self._measure is None else self._measure(known[:rows])
-        trial = Trial(settings, rows, divergences(self._dense[:rows], known[:rows]), metric)
+        trial = Trial(settings, rows, divergences(self._dense[:rows], known[:rows], among=self._dense), metric)
         self.trials[settings] = trial
         return trial
 
 
-def divergences(dense: Tensor, other: Tensor) -> Tensor:
+def divergences(dense: Tensor, other: Tensor, *, among: Tensor | None = None) -> Tensor:
     """How far outputs (n, classes) are from the dense model's, (n,): the KL divergence of the classes' probabilities.
 
-    For a regressor, (n, 1), the squared difference as a share of the variance of the dense outputs.
+    For a regressor, (n, 1), the squared difference as a share of the variance of the dense outputs, or of all of those
+    `among` which these are a part.
 
     Example:
         >>> divergences(torch.tensor([[2.0, 0.0]]), torch.tensor([[2.0, 0.0]]))
         tensor([0.])
     """
     if dense.shape[1] == 1:
-        return ((dense - other).square() / dense.var(unbiased=False).clamp(min=1e-12))[:, 0]
+        variance = (dense if among is None else among).var(unbiased=False)
+        return ((dense - other).square() / variance.clamp(min=1e-12))[:, 0]
     return F.kl_div(other.log_softmax(1), dense.log_softmax(1), log_target=True, reduction="none").sum(1)
 
 
