@@ -110,9 +110,9 @@ def search(runs: list[dict[str, Any]], titles: dict[str, str]) -> Any:
     layers = list(dict.fromkeys(layer for table in tables for cells in table.values() for layer in cells))
     for panel, (run, found), table in zip(axes, columns, tables, strict=True):
         for layer, marker in zip(layers, "o^sDv", strict=False):
-            points = [(cells[layer], names.index(name)) for name, cells in table.items() if layer in cells]
+            points = {names.index(name): cells[layer] for name, cells in table.items() if layer in cells}
             label = f"resting from {layer}" if layer else "awake"
-            panel.scatter(*zip(*points, strict=True), marker=marker, s=22, alpha=0.75, label=label)
+            panel.scatter(list(points.values()), list(points), marker=marker, s=22, alpha=0.75, label=label)
         panel.axvline(found["dev"]["loss_in_points"], color=ORANGE, label="found by the search")
         panel.set(title=f"{titles.get(run['task'], run['task'])}, {found['wanted']:g}x", xlabel="points lost")
         panel.set_yticks(range(len(names)), names)
