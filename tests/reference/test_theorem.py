@@ -84,6 +84,7 @@ def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
         placement=placement,
         centers_per_step=m,
         metric="euclidean",
+        by_sensitivity=False,
         within=None,
         cls_only=False,
         rest_from=None,

@@ -1,11 +1,11 @@
 """Fronts, interpolation and tables, against examples worked by hand."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import BertConfig
 
 from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import PyramidError, UnknownNameError
@@ -194,7 +194,7 @@ def test_readings_of_space_agree_where_the_input_is_cut(tmp_path):
     cut_at_input = {"select": [{"keep_ratio": 0.5, "last_layer": 2}], "truncate": [{"keep_ratio": 0.5}]}
     settings = {"name": "s", "tasks": ["rte"], "methods": ["Att", "1st-I"], "configurations": cut_at_input}
     cells = {cell.method: cell for cell in read_study(settings).cells(TASKS)}
-    sizes = SimpleNamespace(num_hidden_layers=6, hidden_size=32, intermediate_size=64)
+    sizes = BertConfig(num_hidden_layers=6, hidden_size=32, intermediate_size=64, num_attention_heads=4)
     space = {method: counted(cell, sizes, [10, 20])["space"] for method, cell in cells.items()}
     assert space["1st-I"]["printed"] == space["1st-I"]["attention_input"] > 0
     assert space["Att"]["printed"] > space["Att"]["attention_input"] > 0
@@ -210,7 +210,7 @@ def test_tokens_that_are_replaced_save_no_space():
     select = {"select": [{"keep_ratio": 0.5, "last_layer": 2}]}
     settings = {"name": "s", "tasks": ["rte"], "methods": ["star"], "variants": variants, "configurations": select}
     _, star = read_study(settings).cells(TASKS)
-    sizes = SimpleNamespace(num_hidden_layers=6, hidden_size=32, intermediate_size=64)
+    sizes = BertConfig(num_hidden_layers=6, hidden_size=32, intermediate_size=64, num_attention_heads=4)
     assert counted(star, sizes, [10])["space"] == {"printed": 0, "attention_input": 0}
 
 
