@@ -66,7 +66,8 @@ def measure_sensitivity(
     some, tokens, outputs = _some(items), 0, list[Tensor]()
     for rows in sorted_batches([len(item) for item in some], _BATCH):
         batch = {name: x.to(dense.device) for name, x in collate([some[i] for i in rows], pad_id).items()}
-        with torch.enable_grad(), recording:
+        recording.states.clear()
+        with torch.enable_grad():
             logits = dense(**batch).logits
             torch.autograd.backward(_scalar(logits, signs))
         outputs.append(logits.detach().float().cpu())
@@ -101,12 +102,6 @@ class _Recording:
     def __init__(self, backbone: Any) -> None:
         self._backbone = backbone
         self.states: list[Any] = []  # (B, N, D) each
-
-    def __enter__(self) -> None:
-        self.states = []
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def attend(self, layer: nn.Module, hidden: Tensor, bias: Tensor | None, **how: Any) -> tuple[Tensor, Tensor | None]:
         """See `backbone.Backbone.attend`."""
