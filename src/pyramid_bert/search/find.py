@@ -320,9 +320,9 @@ class _Finder:
         how: dict[str, Any] = {"pad_id": self._rows.pad_id, "batch_size": self._batch_size, "sample": _SAMPLE}
 
         def solve(way: Following, near: float | None) -> PyramidConfig | None:
-            how.update(way.shape(self._layers), settings=asdict(way.method), near=near)
+            shape = {**way.shape(self._layers), "settings": asdict(way.method), "near": near}
             try:
-                return way.method.settings(solve_adaptive(self._model, speedup, items, **how).schedule)
+                return way.method.settings(solve_adaptive(self._model, speedup, items, **how, **shape).schedule)
             except OutOfReachError:  # with these layers
                 return None
 
