@@ -16,10 +16,12 @@ from collections import defaultdict
 
 import torch
 
-from pyramid_bert.bench import describe_machine, forward_all
-from pyramid_bert.data import collate, encode, load_task, sorted_batches
-from pyramid_bert.loading import load_model, load_tokenizer
-from pyramid_bert.timing import time_interleaved
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.bench.timing import time_interleaved
+from pyramid_bert.bench.workload import forward_all
+from pyramid_bert.families.loading import load_model, load_tokenizer
+from pyramid_bert.lab.glue.tasks import load_task
+from pyramid_bert.text.batches import collate, encode, sorted_batches
 
 BATCH, PACK = 32, 8
 

@@ -7,10 +7,11 @@ import json
 
 import torch
 
-from pyramid_bert.bench import describe_machine
-from pyramid_bert.select import Geometry, compiled
-from pyramid_bert.select.coreset import _one_at_a_time
-from pyramid_bert.timing import time_interleaved
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.bench.timing import time_interleaved
+from pyramid_bert.core import kernels as compiled
+from pyramid_bert.core.coreset import _one_at_a_time
+from pyramid_bert.core.distances import Geometry
 
 SHAPES = ((1, 128, 80), (1, 512, 322), (32, 128, 80), (32, 512, 322))
 

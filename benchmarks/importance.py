@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from pyramid_bert import PyramidClassifier
-from pyramid_bert.bench import describe_machine
-from pyramid_bert.data import TASKS, encode, load_task, table_hash
-from pyramid_bert.theory import Importance, token_importance
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.lab.glue.tasks import TASKS, load_task, table_hash
+from pyramid_bert.lab.theory.importance import Importance, token_importance
+from pyramid_bert.text.batches import encode
 
 BATCH = 32
 

@@ -11,8 +11,8 @@ import json
 
 from no_finetuning import OnDev, paper_schedule
 
-from pyramid_bert.bench import describe_machine
-from pyramid_bert.data import TASKS, load_task
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.lab.glue.tasks import TASKS, load_task
 
 
 def main() -> None:

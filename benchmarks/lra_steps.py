@@ -11,7 +11,7 @@ from typing import Any
 
 from measuring import ROOT
 
-from pyramid_bert.study.arena import STUDY_TASKS
+from pyramid_bert.lab.study.arena import STUDY_TASKS
 
 TASKS = ("cifar10", "pathfinder32", "text")
 KEEPS = (0.49, 0.8)

@@ -20,12 +20,13 @@ from lra_steps import COMMANDS, steps
 from measuring import ROOT, asked_to_measure, run_missing
 
 from pyramid_bert.files import write_text
-from pyramid_bert.study import Cell, load_study
-from pyramid_bert.study.arena import STUDY_TASKS
-from pyramid_bert.study.methods import DENSE, in_order
-from pyramid_bert.study.render import NOTHING, shown
-from pyramid_bert.study.store import Store
-from pyramid_bert.study.table import Estimate
+from pyramid_bert.lab.study.arena import STUDY_TASKS
+from pyramid_bert.lab.study.grid import Cell
+from pyramid_bert.lab.study.methods import DENSE, in_order
+from pyramid_bert.lab.study.render import NOTHING, shown
+from pyramid_bert.lab.study.spec import load_study
+from pyramid_bert.lab.study.store import Store
+from pyramid_bert.lab.study.table import Estimate
 
 EXPERIMENT, LONGER = "experiments/lra-lite.toml", "experiments/lra-longer.toml"
 PAPER = Path(__file__).with_name("paper-lra.toml")

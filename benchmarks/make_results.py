@@ -30,15 +30,15 @@ from results_page import (
 )
 from results_prize import ALLOWED_LOSS, WANTED_SPEED, closeness, prize
 
-from pyramid_bert.data.glue import TASKS
 from pyramid_bert.files import write_text
-from pyramid_bert.report import Results, collect_results
-from pyramid_bert.report.ablations import PREFIX, kind_of
-from pyramid_bert.report.charts import cells_of
-from pyramid_bert.report.figures import fitted_lines, importance, styled
-from pyramid_bert.study.axes import AXES
-from pyramid_bert.study.plot import draw
-from pyramid_bert.study.runs import Run, all_runs, points
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.report.ablations import PREFIX, kind_of
+from pyramid_bert.lab.report.charts import cells_of
+from pyramid_bert.lab.report.collect import Results, collect_results
+from pyramid_bert.lab.report.figures import fitted_lines, importance, styled
+from pyramid_bert.lab.study.axes import AXES
+from pyramid_bert.lab.study.plot import draw
+from pyramid_bert.lab.study.runs import Run, all_runs, points
 
 ROOT = Path(__file__).parents[1]
 PAPER = Path(__file__).with_name("paper-glue.toml")

@@ -18,13 +18,17 @@ import torch
 from samples import as_long_as, whole
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
-from pyramid_bert.adapters import base_model, set_sensitivity
-from pyramid_bert.bench import describe_machine, ideal_speedup, kept_lengths
-from pyramid_bert.classifier import metrics_of
-from pyramid_bert.data import TASKS, Table, load_task, sample_rows, shuffled, table_hash
-from pyramid_bert.search import Method, Trial, find_pyramid
-from pyramid_bert.search.halving import agreement
-from pyramid_bert.training import TrainSettings
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.families import base_model
+from pyramid_bert.families.sensitivity import set_sensitivity
+from pyramid_bert.lab.glue.tasks import TASKS, load_task, sample_rows, shuffled, table_hash
+from pyramid_bert.text.metrics import metrics_of
+from pyramid_bert.text.tables import Table
+from pyramid_bert.training.trainer import TrainSettings
+from pyramid_bert.tune.adaptive import ideal_speedup, kept_lengths
+from pyramid_bert.tune.candidates import Method
+from pyramid_bert.tune.halving import Trial, agreement
+from pyramid_bert.tune.search import find_pyramid
 
 SPEEDUPS = (1.5, 2.0)
 CALIBRATION_ROWS, HELD_OUT = 2000, 0.1  # the dev set is what is compared on

@@ -14,7 +14,8 @@ from statistics import mean
 
 import numpy as np
 
-from pyramid_bert.data.pathfinder import DIFFICULTIES, Drawing, PathfinderSettings, Snake, draw_pathfinder
+from pyramid_bert.lab.lra.pathfinder.draw import Drawing, Snake, draw_pathfinder
+from pyramid_bert.lab.lra.pathfinder.settings import DIFFICULTIES, PathfinderSettings
 
 IMAGES, SEED = 600, 0
 

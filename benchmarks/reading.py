@@ -13,9 +13,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from pyramid_bert.bench import describe_machine
-from pyramid_bert.optimization import Int8Linear, PackedLinear
-from pyramid_bert.timing import time_interleaved
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.bench.timing import time_interleaved
+from pyramid_bert.runtimes.packed import Int8Linear, PackedLinear
 
 FORMS = {"plain": nn.Linear, "packed": PackedLinear, "int8": Int8Linear}
 PAIRS, TOKENS = 12, (128, 32, 1)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from results_page import command, grid, setup, shown_picture, tasks
 
-from pyramid_bert.report import Results
-from pyramid_bert.report.ablations import IMPORTANCE, PREFIX, Ablation, all_ablations
-from pyramid_bert.report.answers import answers, commands
-from pyramid_bert.report.findings import RULE, Finding, findings
-from pyramid_bert.study.runs import Run
+from pyramid_bert.lab.report.ablations import IMPORTANCE, PREFIX, Ablation, all_ablations
+from pyramid_bert.lab.report.answers import answers, commands
+from pyramid_bert.lab.report.collect import Results
+from pyramid_bert.lab.report.findings import RULE, Finding, findings
+from pyramid_bert.lab.study.runs import Run
 
 HEAD = f"""## Ablations
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyramid_bert.study.methods import DENSE
+from pyramid_bert.lab.study.methods import DENSE
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from typing import Any
 from results_data import Paper
 
 from pyramid_bert.cost import Cost
-from pyramid_bert.data.glue import TASKS
-from pyramid_bert.study import Cell
-from pyramid_bert.study.grid import schedule_name
-from pyramid_bert.study.methods import DENSE
-from pyramid_bert.study.render import NOTHING, columns_of, markdown, shown, target_name
-from pyramid_bert.study.runs import Run
-from pyramid_bert.study.table import Estimate, StudyTable
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.study.grid import Cell, schedule_name
+from pyramid_bert.lab.study.methods import DENSE
+from pyramid_bert.lab.study.render import NOTHING, columns_of, markdown, shown, target_name
+from pyramid_bert.lab.study.runs import Run
+from pyramid_bert.lab.study.table import Estimate, StudyTable
 
 OVER_C, SPACES = (1.5, 2.0, 2.5, 3.0), (0.3, 0.7)
 OVER_A = (1.5, 2.0, 3.0, 3.5)  # the paper's

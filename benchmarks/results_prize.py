@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from results_page import grid, lost
 
-from pyramid_bert.study.render import NOTHING
-from pyramid_bert.study.runs import Point, Run, best_first, points
+from pyramid_bert.lab.study.render import NOTHING
+from pyramid_bert.lab.study.runs import Point, Run, best_first, points
 
 WANTED_SPEED, ALLOWED_LOSS = 2.5, 1.0
 

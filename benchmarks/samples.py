@@ -1,6 +1,7 @@
 """Rows to choose settings on."""
 
-from pyramid_bert.data import Table, Text, shuffled
+from pyramid_bert.lab.glue.tasks import shuffled
+from pyramid_bert.text.tables import Table, Text
 
 
 def as_long_as(like: Table, table: Table, rows: int) -> Table:

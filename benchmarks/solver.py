@@ -9,9 +9,11 @@ import argparse
 import json
 
 from pyramid_bert import pyramidize
-from pyramid_bert.bench import Solver, Workload, describe_machine, model_pair
-from pyramid_bert.bench.budget import interleaved_speedup
-from pyramid_bert.data import load_task
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.bench.models import model_pair
+from pyramid_bert.bench.workload import Workload
+from pyramid_bert.lab.glue.tasks import load_task
+from pyramid_bert.tune.solver import Solver, interleaved_speedup
 
 BATCH = 32
 

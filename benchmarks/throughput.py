@@ -13,10 +13,10 @@ import torch
 from transformers import TextClassificationPipeline
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule
-from pyramid_bert.bench import describe_machine
-from pyramid_bert.data import load_task
-from pyramid_bert.labels import Labels
-from pyramid_bert.timing import time_interleaved
+from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.bench.timing import time_interleaved
+from pyramid_bert.lab.glue.tasks import load_task
+from pyramid_bert.text.labels import Labels
 
 BATCH = 32
 KEEP, FIRST, LAST = 0.25, 2, 6

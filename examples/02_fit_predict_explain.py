@@ -10,7 +10,7 @@ from pathlib import Path
 from rich import print as show
 
 from pyramid_bert import PyramidClassifier, Schedule
-from pyramid_bert.viz import token_pyramid
+from pyramid_bert.explain.terminal import token_pyramid
 
 GOOD = ["a fine film", "a great story , brilliant and funny", "sweet and clever", "the best of the year"]
 BAD = ["a dull mess", "a boring story , slow and sad", "weak and tired", "the worst of the year"]

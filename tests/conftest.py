@@ -139,9 +139,9 @@ def write_study():
     more, a point for "Rand"; seed 1 is half a point better than seed 0. Speed-ups are 1 / (share of the tokens kept in
     the middle layer).
     """
-    from pyramid_bert.study import load_study
-    from pyramid_bert.study.runs import Run
-    from pyramid_bert.study.store import Store
+    from pyramid_bert.lab.study.runs import Run
+    from pyramid_bert.lab.study.spec import load_study
+    from pyramid_bert.lab.study.store import Store
 
     def write(
         root, name, *, methods=("CS-1", "Rand"), tasks=("rte", "mrpc"), select=None, more="", harm=1.0, worse=None

@@ -4,7 +4,7 @@ from typing import Any
 
 from pictures import panels
 
-from pyramid_bert.study.plot import COLOURS
+from pyramid_bert.lab.study.plot import COLOURS
 
 BLUE, ORANGE, GREEN, PINK = COLOURS[:4]
 GREY = "#7F7F7F"

@@ -4,7 +4,7 @@ from typing import Any
 
 from pyramid_bert import PyramidConfig
 from pyramid_bert.cost import Cost
-from pyramid_bert.search import described
+from pyramid_bert.tune.candidates import described
 
 from . import pictures
 from .page import picture, read_all, source

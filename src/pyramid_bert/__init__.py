@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from .certificate import Certificate
     from .classifier import PyramidClassifier
     from .config import PyramidConfig
+    from .core.coreset import k_center_greedy
     from .cost import Cost, space_reduction
     from .errors import PyramidError
-    from .hub import is_pyramid, pyramid_settings, pyramidize, restore
-    from .optimization import optimize, unoptimize
-    from .schedule import PAPER_TABLE, Schedule
-    from .select import k_center_greedy
-    from .sensitivity import measure_sensitivity
+    from .families.hub import is_pyramid, pyramid_settings, pyramidize, restore
+    from .runtimes.packed import optimize, unoptimize
+    from .schedule.base import Schedule
+    from .schedule.paper_table import PAPER_TABLE
+    from .tune.sensitivity import measure_sensitivity
 
 # Name -> module, loaded on first use.
 _HOMES = {
@@ -35,15 +36,15 @@ _HOMES = {
     "PyramidConfig": "config",
     "PyramidError": "errors",
     "Schedule": "schedule",
-    "is_pyramid": "hub",
-    "k_center_greedy": "select",
-    "measure_sensitivity": "sensitivity",
-    "optimize": "optimization",
-    "pyramid_settings": "hub",
-    "pyramidize": "hub",
-    "restore": "hub",
+    "is_pyramid": "families.hub",
+    "k_center_greedy": "core.coreset",
+    "measure_sensitivity": "tune.sensitivity",
+    "optimize": "runtimes.packed",
+    "pyramid_settings": "families.hub",
+    "pyramidize": "families.hub",
+    "restore": "families.hub",
     "space_reduction": "cost",
-    "unoptimize": "optimization",
+    "unoptimize": "runtimes.packed",
 }
 
 __all__ = [
@@ -88,4 +89,4 @@ def __getattr__(name: str) -> Any:
 # that. Only the command line does without, so that `pyramid-bert --help` need not wait for torch; its commands load
 # what they use.
 if not _is_command_line():
-    import_module(".hub", __name__)
+    import_module(".families.hub", __name__)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .data import Text
 from .errors import CheckpointError, DataError, MissingExtraError, PyramidError
 from .evidence import Score, Trial, Weights, check_score, check_share, keeps_tokens
 from .files import write_text
+from .text.tables import Text
 
 FILE = "certificate.json"
 MIN_ROWS = 50

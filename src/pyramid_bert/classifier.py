@@ -14,22 +14,23 @@ from numpy.typing import NDArray
 from .certificate import FILE as CERTIFICATE
 from .certificate import Certificate
 from .config import PyramidConfig
-from .data import Encoded, Text, collate, encode
-from .distillation import check_teacher
 from .errors import CheckpointError, DataError, PyramidError
-from .explanation import Explanation
+from .explain.explanation import Explanation
+from .explain.tracing import explain
 from .fallback import Answers, answers
+from .families.hub import apply_settings, is_pyramid, pyramid_settings, restore
+from .families.loading import load_model, load_tokenizer
 from .files import check_replaceable, replacing_folder, write_text
-from .hub import is_pyramid, pyramid_settings, pyramidize, restore
-from .inference import outputs_of
-from .labels import Labels
-from .loading import load_model, load_tokenizer
-from .metrics import classification_metrics, regression_metrics
-from .optimization import Optimization, optimize
-from .processes import first_process
-from .schedule import Schedule
-from .tracing import explain
-from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
+from .runtimes.packed import Optimization, optimize
+from .runtimes.processes import first_process
+from .schedule.base import Schedule
+from .text.batches import Encoded, collate, encode
+from .text.inference import outputs_of
+from .text.labels import Labels
+from .text.metrics import metrics_of
+from .text.tables import Text
+from .training.distillation import check_teacher
+from .training.trainer import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 
 _RECORD = "classifier.json"
 # What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
@@ -338,36 +339,6 @@ class PyramidClassifier:
         self.labels = labels
 
 
-def default_schedule(layers: int) -> Schedule:
-    """The schedule for users who name none: the lowest layers whole, then down to a quarter of the tokens half-way up.
-
-    Example:
-        >>> default_schedule(12).lengths(32, 12)
-        (32, 32, 32, 21, 13, 8, 8, 8, 8, 8, 8, 8)
-    """
-    first, last = layers // 3, layers // 2
-    return Schedule.exponential(0.25, max(last, 1), first_layer=max(first, 1), min_tokens=4)
-
-
-def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, Any]) -> None:
-    """Makes `model` a pyramid with these settings; what is not named stays as a saved pyramid has it."""
-    saved = pyramid_settings(model)
-    if saved is None:
-        pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
-    elif schedule is not None or settings:
-        changes = settings if schedule is None else {**settings, "schedule": schedule}
-        if settings.get("selector", saved.selector) != saved.selector:
-            changes = {"within": None, **changes}  # which only clusters have
-        pyramidize(model, config=saved.replace(**changes))
-
-
-def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:
-    """The metrics by name of outputs (n, classes), given the true labels."""
-    if known.classes is None:
-        return regression_metrics(list(labels), logits[:, 0].tolist())
-    return classification_metrics(known.targets(labels), logits.argmax(axis=1).tolist(), known.outputs)
-
-
 def _read_record(path: str | Path) -> dict[str, Any] | None:
     file = Path(path) / _RECORD
     if not file.is_file():
@@ -396,4 +367,4 @@ def _saved_labels(path: str | Path, model: Any) -> Labels:
     return labels
 
 
-__all__ = ["PyramidClassifier", "apply_settings", "default_schedule", "metrics_of"]
+__all__ = ["PyramidClassifier"]

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .checks import check_int, check_layer
+from .core.coreset import CentersPerStep, centers_in_a_step
+from .core.distances import METRICS
+from .core.selectors import get_selector
 from .cost import PLACEMENTS, Cost, Placement
 from .errors import PyramidError, UnknownNameError
-from .schedule import AdaptiveSchedule, Schedule, StridedSchedule
-from .select import get_selector
-from .select.coreset import CentersPerStep, centers_in_a_step
-from .select.distance import METRICS
+from .schedule.base import Schedule
+from .schedule.kinds import AdaptiveSchedule, StridedSchedule
 
 FORMAT_VERSION = 1
 Reduce = Literal["drop", "merge", "replace"]
@@ -31,7 +32,7 @@ class PyramidConfig:
 
     Attributes:
         schedule: How many tokens each layer keeps.
-        selector: Which tokens stay; one of `pyramid_bert.select.selector_names()`.
+        selector: Which tokens stay; one of `pyramid_bert.core.selector_names()`.
         reduce: What becomes of the others: "drop" forgets them (the paper), "merge" averages each into its nearest
             kept token, "replace" writes the nearest kept token over each (the paper's pyramid*). That keeps the full
             length at every layer and saves nothing: it is what Theorem 1 is about, and gives the same logits as

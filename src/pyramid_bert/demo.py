@@ -17,13 +17,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .bench import Ledger, Workload, measure
+from .bench.ledger import Ledger, measure
+from .bench.workload import Workload
 from .classifier import PyramidClassifier
 from .errors import DataError, PyramidError
-from .hub import pyramidize
-from .schedule import Schedule
-from .training import TrainSettings
-from .viz import token_pyramid
+from .explain.terminal import token_pyramid
+from .families.hub import pyramidize
+from .schedule.base import Schedule
+from .training.trainer import TrainSettings
 
 PADDED_LENGTH = 64  # the paper's N for sentences of this kind
 TRAINING_ROWS = 5120

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .adapters import pyramid_encoder
-from .data import Encoded
 from .errors import MissingExtraError, PyramidError, UnknownNameError
-from .hub import pyramid_settings
-from .inference import Outputs, kept_of, outputs_of
+from .families import pyramid_encoder
+from .families.hub import pyramid_settings
+from .text.batches import Encoded
+from .text.inference import Outputs, kept_of, outputs_of
 
 Score = Literal["confidence", "radius", "both"]
 Weights = tuple[float, float]

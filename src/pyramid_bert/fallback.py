@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .adapters import pyramid_encoder
 from .certificate import Certificate, check_can_flip
-from .data import Text
 from .errors import PyramidError
 from .evidence import FIXED_WEIGHTS, Evidence, Weights, check_score, check_share, worst
-from .inference import outputs_of
+from .families import pyramid_encoder
+from .text.inference import outputs_of
+from .text.tables import Text
 
 
 @dataclass(frozen=True)

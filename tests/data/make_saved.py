@@ -7,13 +7,19 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
-from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizer, BigBirdConfig
-from transformers import BigBirdForSequenceClassification
-
-from pyramid_bert import Certificate, PyramidClassifier, Schedule, measure_sensitivity, pyramidize
 from pyramid_bert.data import Encoded
 from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification, PerformerModel
+from safetensors.torch import save_file
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+    BigBirdConfig,
+    BigBirdForSequenceClassification,
+)
+
+from pyramid_bert import Certificate, PyramidClassifier, Schedule, measure_sensitivity, pyramidize
 
 HERE = Path(__file__).parent / "saved"
 SIZES = dict(hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16, num_labels=3)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from pyramid_bert.data import LRA_TASKS, TASKS
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.lra.data import LRA_TASKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 

@@ -9,8 +9,8 @@ import pytest
 
 from pyramid_bert import Schedule, is_pyramid
 from pyramid_bert.cli import _parser
-from pyramid_bert.lra import load_presets
-from pyramid_bert.lra.run import describe
+from pyramid_bert.lab.lra.presets import load_presets
+from pyramid_bert.lab.lra.run import describe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lra.md").read_text(encoding="utf-8")
 COLUMNS = (("performer-cifar10", 1025), ("performer-pathfinder32", 1025), ("performer-text", 1001))

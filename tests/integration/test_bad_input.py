@@ -8,9 +8,9 @@ import torch
 from transformers import BertForTokenClassification
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
-from pyramid_bert.adapters.bert import key_mask
-from pyramid_bert.data import read_table
 from pyramid_bert.errors import CheckpointError, DataError, PyramidError, UnknownNameError, UnsupportedModelError
+from pyramid_bert.families.bert import key_mask
+from pyramid_bert.text.tables import read_table
 
 SCHEDULE = Schedule.constant(0.5)
 
@@ -170,7 +170,7 @@ def test_masks_that_a_pyramid_cannot_serve(tiny_bert, tiny_batch):
 
 
 def test_attention_selection_on_a_backbone_that_cannot_give_it():
-    from pyramid_bert.select import get_selector
+    from pyramid_bert.core.selectors import get_selector
 
     with pytest.raises(PyramidError, match="selection by attention needs the attention that tokens receive"):
         get_selector("attention").select(torch.zeros(1, 4, 2), None, 2)

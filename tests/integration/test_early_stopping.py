@@ -9,10 +9,10 @@ import torch
 from transformers import TrainerCallback
 
 from pyramid_bert import PyramidClassifier, Schedule
-from pyramid_bert.callbacks import Pace
-from pyramid_bert.checkpoints import last_complete_checkpoint
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError, PyramidError, UnknownNameError
-from pyramid_bert.training import LengthSampler, PyramidTrainer, TrainSettings
+from pyramid_bert.training.callbacks import Pace
+from pyramid_bert.training.checkpoints import last_complete_checkpoint
+from pyramid_bert.training.trainer import LengthSampler, PyramidTrainer, TrainSettings
 
 SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
 FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}
@@ -208,7 +208,7 @@ def test_tensorboard_files(tiny_model_dir, sentiment, tmp_path):
 
 
 def test_tensorboard_that_is_missing_is_named_before_training(tiny_model_dir, sentiment, tmp_path, monkeypatch):
-    from pyramid_bert import callbacks
+    from pyramid_bert.training import callbacks
 
     monkeypatch.setattr(callbacks, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"needs tensorboard: pip install 'pyramid-bert\[logs\]'"):

@@ -119,7 +119,7 @@ def test_a_newer_format_is_refused_and_unknown_settings_are_named(saved):
 
 
 def test_pyramid_class_on_a_dense_checkpoint_says_what_to_do(tiny_model_dir):
-    from pyramid_bert.hub import PyramidBertForSequenceClassification
+    from pyramid_bert.families.hub import PyramidBertForSequenceClassification
 
     with pytest.raises(CheckpointError, match=r"pyramidize\(model, schedule\)"):
         PyramidBertForSequenceClassification.from_pretrained(tiny_model_dir)
@@ -136,7 +136,7 @@ def test_a_refused_change_leaves_the_pyramid_as_it_was(tiny_bert):
 def test_other_heads_and_families_are_refused_by_name():
     from transformers import BertForTokenClassification, DistilBertConfig, DistilBertForSequenceClassification
 
-    from pyramid_bert.adapters import ADAPTERS
+    from pyramid_bert.families import ADAPTERS
 
     tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     with pytest.raises(UnsupportedModelError, match="BertForTokenClassification reads more than the CLS vector"):
@@ -194,7 +194,7 @@ def test_flex_attention_is_refused_by_name(tiny_bert):
 def test_threads_do_not_disturb_each_other(tiny_bert, tiny_batch, logits_of):
     from concurrent.futures import ThreadPoolExecutor
 
-    from pyramid_bert.adapters import pyramid_encoder
+    from pyramid_bert.families import pyramid_encoder
 
     model, batch = pyramidize(tiny_bert(), SCHEDULE), tiny_batch([9, 12])
     expected, encoder = logits_of(model, batch), pyramid_encoder(model)

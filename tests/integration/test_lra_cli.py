@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from pyramid_bert.cli import _parser, main
-from pyramid_bert.data import load_lra
-from pyramid_bert.data.pathfinder import PathfinderSettings, draw_pathfinder
 from pyramid_bert.errors import DataError
+from pyramid_bert.lab.lra.data import load_lra
+from pyramid_bert.lab.lra.pathfinder.draw import draw_pathfinder
+from pyramid_bert.lab.lra.pathfinder.settings import PathfinderSettings
 
 
 def made(folder, *options):

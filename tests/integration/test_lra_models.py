@@ -11,17 +11,17 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from pyramid_bert import PyramidError, Schedule, pyramid_settings
-from pyramid_bert.adapters import base_model
 from pyramid_bert.cli import main
-from pyramid_bert.data.lra import LRA_TASKS, LraData, LraTask
-from pyramid_bert.inference import outputs_of
-from pyramid_bert.lra import LRA_NAMES, load_presets, preset_for
-from pyramid_bert.lra import run as lra_run
-from pyramid_bert.lra.models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
-from pyramid_bert.lra.run import LraRows, default_settings, describe, run_lra
-from pyramid_bert.study.arena import STUDY_TASKS
-from pyramid_bert.study.preflight import all_cells
-from pyramid_bert.study.spec import read_study
+from pyramid_bert.families import base_model
+from pyramid_bert.lab.lra import run as lra_run
+from pyramid_bert.lab.lra.data import LRA_TASKS, LraData, LraTask
+from pyramid_bert.lab.lra.models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
+from pyramid_bert.lab.lra.presets import LRA_NAMES, load_presets, preset_for
+from pyramid_bert.lab.lra.run import LraRows, default_settings, describe, run_lra
+from pyramid_bert.lab.study.arena import STUDY_TASKS
+from pyramid_bert.lab.study.preflight import all_cells
+from pyramid_bert.lab.study.spec import read_study
+from pyramid_bert.text.inference import outputs_of
 
 PRESETS = """
 [performer.cifar10]
@@ -81,7 +81,7 @@ def arena(monkeypatch, tmp_path):
         name: LraTask(name, name, length, vocabulary, 2)
         for name, length, vocabulary in (("cifar10", 48, 8), ("text", 60, 16), ("pathfinder32", 48, 8))
     }
-    monkeypatch.setattr("pyramid_bert.lra.models.LRA_TASKS", tasks)
+    monkeypatch.setattr("pyramid_bert.lab.lra.models.LRA_TASKS", tasks)
     monkeypatch.setitem(globals(), "LRA_TASKS", tasks)
     monkeypatch.setattr(lra_run, "load_lra", fake_rows)
     path = tmp_path / "presets.toml"
@@ -287,7 +287,7 @@ input = [{ keep_ratio = 0.5 }]
 def study(arena, monkeypatch, tmp_path):
     """Runs `study ACTION` on an experiment with the small presets."""
     small = load_presets(arena)
-    monkeypatch.setattr("pyramid_bert.study.arena.load_presets", lambda: {**load_presets(), **small})
+    monkeypatch.setattr("pyramid_bert.lab.study.arena.load_presets", lambda: {**load_presets(), **small})
 
     def run(action, text=STUDY, *words):
         file = tmp_path / "tiny.toml"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyramid_bert.data import TASKS, load_task
+from pyramid_bert.lab.glue.tasks import TASKS, load_task
 
 DATA = os.environ.get("PYRAMID_DATA")
 pytestmark = pytest.mark.skipif(DATA is None, reason="PYRAMID_DATA is not set: no real GLUE tasks")

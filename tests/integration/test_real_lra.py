@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyramid_bert.data import LRA_TASKS, load_lra
+from pyramid_bert.lab.lra.data import LRA_TASKS, load_lra
 
 DATA = os.environ.get("PYRAMID_DATA")
 pytestmark = pytest.mark.skipif(DATA is None, reason="PYRAMID_DATA is not set: no real Long Range Arena tasks")

@@ -11,8 +11,9 @@ import torch
 from transformers import AutoTokenizer
 
 from pyramid_bert import Schedule, pyramidize, restore
-from pyramid_bert.data import collate, encode, read_table
-from pyramid_bert.loading import load_model
+from pyramid_bert.families.loading import load_model
+from pyramid_bert.text.batches import collate, encode
+from pyramid_bert.text.tables import read_table
 
 MODEL, DATA = os.environ.get("PYRAMID_MODEL"), os.environ.get("PYRAMID_DATA")
 pytestmark = [

@@ -9,18 +9,20 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid, measure_sensitivity
-from pyramid_bert.bench import ideal_speedup, kept_lengths
-from pyramid_bert.bench.budget import predicted_speedup
-from pyramid_bert.bench.calibration import Calibration
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
-from pyramid_bert.data import Encoded, shuffled
 from pyramid_bert.errors import DataError, UnknownNameError
-from pyramid_bert.labels import Labels
-from pyramid_bert.search import METHODS, Method, find_pyramid, speeds
-from pyramid_bert.search import find as find_module
-from pyramid_bert.search.candidates import fastest, grid, neighbours, rests
-from pyramid_bert.search.halving import divergences, winner
+from pyramid_bert.lab.glue.tasks import shuffled
+from pyramid_bert.text.batches import Encoded
+from pyramid_bert.text.labels import Labels
+from pyramid_bert.tune import search as find_module
+from pyramid_bert.tune import speeds
+from pyramid_bert.tune.adaptive import ideal_speedup, kept_lengths
+from pyramid_bert.tune.calibration import Calibration
+from pyramid_bert.tune.candidates import METHODS, Method, fastest, grid, neighbours, rests
+from pyramid_bert.tune.halving import divergences, winner
+from pyramid_bert.tune.search import find_pyramid
+from pyramid_bert.tune.solver import predicted_speedup
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from pyramid_bert.cli import main, predict
-from pyramid_bert.data import iterate_rows, transform_file
 from pyramid_bert.errors import DataError
+from pyramid_bert.text.stream import transform_file
+from pyramid_bert.text.tables import iterate_rows
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
 from pyramid_bert.cli import main
-from pyramid_bert.labels import Labels
+from pyramid_bert.text.labels import Labels
 
 TEXTS = [
     "a good film with a strong story and a very funny cast",

@@ -8,8 +8,8 @@ import torch
 
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.cli import main
-from pyramid_bert.labels import Labels
-from pyramid_bert.metrics import CLASSIFICATION, REGRESSION
+from pyramid_bert.text.labels import Labels
+from pyramid_bert.text.metrics import CLASSIFICATION, REGRESSION
 
 FAST = ("--epochs", 1, "--batch-size", 8, "--keep-ratio", 0.5, "--last-layer", 2)
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyramid_bert.schedule import Schedule
-from pyramid_bert.schedule.base import _KINDS
+from pyramid_bert.schedule.base import _KINDS, Schedule
 
 RATIOS = st.floats(0.001, 1.0)
 ROUNDINGS = st.sampled_from(["ceil", "floor"])

@@ -1,4 +1,4 @@
-"""The contract of `pyramid_bert.select.registry`, for every selector that is registered."""
+"""The contract of `pyramid_bert.core.selectors`, for every selector that is registered."""
 
 import itertools
 
@@ -7,10 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyramid_bert.core.baselines import pool_groups
+from pyramid_bert.core.cluster import ward_groups
+from pyramid_bert.core.reduction import Reduction
+from pyramid_bert.core.selectors import get_selector, register, selector_names
 from pyramid_bert.errors import PyramidError, UnknownNameError
-from pyramid_bert.reduction import Reduction
-from pyramid_bert.schedule import Schedule
-from pyramid_bert.select import get_selector, pool_groups, register, selector_names, ward_groups
+from pyramid_bert.schedule.base import Schedule
 
 CPU = torch.device("cpu")
 KNOB_VALUES = {"centers_per_step": [1, 0.4, "all"], "metric": ["euclidean", "cosine"]}

@@ -7,10 +7,10 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, is_pyramid, pyramidize, restore
-from pyramid_bert.adapters import pyramid_encoder
-from pyramid_bert.adapters.bert import key_mask
+from pyramid_bert.core.selectors import get_selector, selector_names
 from pyramid_bert.errors import UnsupportedModelError
-from pyramid_bert.select import get_selector, selector_names
+from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.families.bert import key_mask
 
 LAYERS = 4
 LENGTHS = (24, 17, 24, 9, 5, 2, 1)

@@ -10,9 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyramid_bert.core import kernels as compiled
+from pyramid_bert.core.coreset import _in_batches, _one_at_a_time, centers_in_a_step, k_center_greedy
+from pyramid_bert.core.distances import Geometry
+from pyramid_bert.core.nearest import nearest_kept
+from pyramid_bert.core.selectors import get_selector
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.select import Geometry, compiled, get_selector, k_center_greedy, nearest_kept
-from pyramid_bert.select.coreset import _in_batches, _one_at_a_time, centers_in_a_step
 
 STEPS = [1, 2, 0.1, 0.4, "all"]
 METRICS = ["euclidean", "cosine"]

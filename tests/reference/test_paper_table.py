@@ -3,7 +3,8 @@
 import pytest
 
 from pyramid_bert.cost import Cost, space_reduction
-from pyramid_bert.schedule import PAPER_TABLE, Schedule
+from pyramid_bert.schedule.base import Schedule
+from pyramid_bert.schedule.paper_table import PAPER_TABLE
 
 N, LAYERS, HIDDEN = 128, 12, 768
 

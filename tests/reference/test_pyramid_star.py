@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from pyramid_bert import Schedule, pyramidize
-from pyramid_bert.adapters import pyramid_encoder
-from pyramid_bert.reduction import Reduction
-from pyramid_bert.select import Geometry, k_center_greedy
+from pyramid_bert.core.coreset import k_center_greedy
+from pyramid_bert.core.distances import Geometry
+from pyramid_bert.core.reduction import Reduction
+from pyramid_bert.families import pyramid_encoder
 
 LAYERS = 4
 SCHEDULE = Schedule.exponential(0.3, 3)

@@ -7,10 +7,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pyramid_bert import PyramidConfig, Schedule, optimize, pyramidize
-from pyramid_bert.adapters.reading import can_read_without_keys, read_without_keys
 from pyramid_bert.config import reading_heads
 from pyramid_bert.cost import Cost
-from pyramid_bert.models.performer import PerformerConfig
+from pyramid_bert.families.reading import can_read_without_keys, read_without_keys
+from pyramid_bert.lab.performer.model import PerformerConfig
 
 LAYERS, LENGTHS = 4, (24, 17, 9, 2, 1)
 TOLERANCES = [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1)]

@@ -11,10 +11,10 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidize
-from pyramid_bert.adapters import pyramid_encoder
+from pyramid_bert.core.reduction import Reduction
+from pyramid_bert.core.selectors import get_selector, selector_names
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.reduction import Reduction
-from pyramid_bert.select import get_selector, selector_names
+from pyramid_bert.families import pyramid_encoder
 
 LAYERS = 4
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}

@@ -5,8 +5,8 @@ import torch
 from transformers import BertModel
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
-from pyramid_bert.adapters import pyramid_encoder
 from pyramid_bert.cost import Cost
+from pyramid_bert.families import pyramid_encoder
 
 LAYERS, LENGTHS = 4, (24, 17, 9, 2, 1)
 SHRINKING = Schedule.exponential(0.4, 2)

@@ -2,12 +2,12 @@
 
 import copy
 
+import pyramid_bert.sensitivity as module
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertModel
 
-import pyramid_bert.sensitivity as module
 from pyramid_bert import (
     PyramidClassifier,
     PyramidConfig,
@@ -18,14 +18,14 @@ from pyramid_bert import (
     pyramidize,
     restore,
 )
-from pyramid_bert.adapters import set_sensitivity
-from pyramid_bert.bench.radius import RadiusCurves
-from pyramid_bert.data import Encoded
+from pyramid_bert.core.cluster import ward_groups
+from pyramid_bert.core.tokens import Tokens
 from pyramid_bert.errors import CheckpointError, DataError
-from pyramid_bert.labels import Labels
-from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification
-from pyramid_bert.select import ward_groups
-from pyramid_bert.tokens import Tokens
+from pyramid_bert.families.sensitivity import set_sensitivity
+from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
+from pyramid_bert.text.batches import Encoded
+from pyramid_bert.text.labels import Labels
+from pyramid_bert.tune.radius import RadiusCurves
 
 LAYERS, WIDTH = 4, 32
 SHRINKING = Schedule.exponential(0.4, 2)

@@ -7,12 +7,16 @@ import pytest
 import torch
 
 from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, pyramidize
-from pyramid_bert.adapters import pyramid_encoder, set_sensitivity
-from pyramid_bert.bench import Workload, ideal_speedup, kept_lengths, measure, solve_adaptive
-from pyramid_bert.bench.adaptive import _smallest
-from pyramid_bert.data import Encoded
+from pyramid_bert.bench.ledger import measure
+from pyramid_bert.bench.workload import Workload
+from pyramid_bert.core.coreset import k_center_greedy, radius_curve
+from pyramid_bert.core.cover import shortest_cover
+from pyramid_bert.core.distances import Geometry
 from pyramid_bert.errors import DataError
-from pyramid_bert.select import Geometry, k_center_greedy, radius_curve, shortest_cover
+from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.families.sensitivity import set_sensitivity
+from pyramid_bert.text.batches import Encoded
+from pyramid_bert.tune.adaptive import _smallest, ideal_speedup, kept_lengths, solve_adaptive
 
 LENGTHS = [17, 9, 25, 3, 1]
 

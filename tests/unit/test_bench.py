@@ -8,10 +8,14 @@ import pytest
 import torch
 
 from pyramid_bert import Cost, Schedule, pyramidize
-from pyramid_bert.bench import PeakMemory, Roofline, Workload, measure, measure_roofline, measure_training
+from pyramid_bert.bench.ledger import measure
+from pyramid_bert.bench.memory import PeakMemory
+from pyramid_bert.bench.roofline import Roofline, measure_roofline
+from pyramid_bert.bench.training import measure_training
+from pyramid_bert.bench.workload import Workload
 from pyramid_bert.cli import main
 from pyramid_bert.errors import DataError, PyramidError
-from pyramid_bert.optimization import optimize
+from pyramid_bert.runtimes.packed import optimize
 
 SCHEDULE = Schedule.exponential(0.5, last_layer=2)
 

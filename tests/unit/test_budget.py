@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, k_center_greedy, pyramid_settings, pyramidize
-from pyramid_bert.adapters import pyramid_encoder
-from pyramid_bert.bench import Calibration, Solver, calibrate, solve_speedup
-from pyramid_bert.bench import budget as budget_module
-from pyramid_bert.bench import calibration as calibration_module
-from pyramid_bert.bench.calibration import PARTS, batch_shapes, lengths_to_time
-from pyramid_bert.bench.radius import RadiusCurves
+from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
-from pyramid_bert.data import Encoded
+from pyramid_bert.core.coreset import radius_curve
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.select import radius_curve
-from pyramid_bert.timing import Timing
+from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.text.batches import Encoded
+from pyramid_bert.tune import calibration as calibration_module
+from pyramid_bert.tune import solver as budget_module
+from pyramid_bert.tune.calibration import PARTS, Calibration, batch_shapes, calibrate, lengths_to_time
+from pyramid_bert.tune.radius import RadiusCurves
+from pyramid_bert.tune.solver import Solver, solve_speedup
 
 
 def made_up(layers=4, **changes):

@@ -10,7 +10,7 @@ from pyramid_bert import Certificate, PyramidClassifier, PyramidError, Schedule,
 from pyramid_bert.certificate import trial_of
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError
 from pyramid_bert.evidence import Evidence, Trial, removed_by_share, worst
-from pyramid_bert.labels import Labels
+from pyramid_bert.text.labels import Labels
 
 SCHEDULE = Schedule.constant(0.3, first_layer=2)
 

@@ -6,9 +6,9 @@ import warnings
 import pytest
 
 from pyramid_bert.config import FORMAT_VERSION, PyramidConfig
+from pyramid_bert.core.selectors import selector_names
 from pyramid_bert.errors import PyramidError, UnknownNameError
-from pyramid_bert.schedule import Schedule
-from pyramid_bert.select import selector_names
+from pyramid_bert.schedule.base import Schedule
 
 EXPONENTIAL = Schedule.exponential(0.25, 3)
 INPUT = Schedule.input_only(0.3)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pyramid_bert.distillation import Distillation, check_teacher, soft_loss
 from pyramid_bert.errors import DataError, PyramidError
-from pyramid_bert.labels import Labels
+from pyramid_bert.text.labels import Labels
+from pyramid_bert.training.distillation import Distillation, check_teacher, soft_loss
 
 
 def slow_soft_loss(logits, target, temperature):

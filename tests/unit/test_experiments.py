@@ -4,10 +4,10 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-from pyramid_bert.lra import LRA_NAMES
-from pyramid_bert.study import load_study
-from pyramid_bert.study.methods import DENSE
-from pyramid_bert.study.preflight import all_cells
+from pyramid_bert.lab.lra.presets import LRA_NAMES
+from pyramid_bert.lab.study.methods import DENSE
+from pyramid_bert.lab.study.preflight import all_cells
+from pyramid_bert.lab.study.spec import load_study
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

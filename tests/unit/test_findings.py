@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from pyramid_bert.report import collect_results
-from pyramid_bert.report.ablations import ABLATIONS, all_ablations
-from pyramid_bert.report.answers import answers, commands
-from pyramid_bert.report.charts import Fit
-from pyramid_bert.report.findings import Finding, _wider, difference, findings
+from pyramid_bert.lab.report.ablations import ABLATIONS, all_ablations
+from pyramid_bert.lab.report.answers import answers, commands
+from pyramid_bert.lab.report.charts import Fit
+from pyramid_bert.lab.report.collect import collect_results
+from pyramid_bert.lab.report.findings import Finding, _wider, difference, findings
 
 END = 'variants.CS-1-end = { of = "CS-1", placement = "end" }'
 OURS = """variants.CS-1-cosine = { of = "CS-1", metric = "cosine" }

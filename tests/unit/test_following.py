@@ -3,9 +3,10 @@
 import torch
 
 from pyramid_bert import Schedule
-from pyramid_bert.search import Method, Trial
-from pyramid_bert.search.budget import Budget
-from pyramid_bert.search.following import Following, follow_texts
+from pyramid_bert.tune.candidates import Method
+from pyramid_bert.tune.deadline import Budget
+from pyramid_bert.tune.halving import Trial
+from pyramid_bert.tune.walk import Following, follow_texts
 
 LAYERS, ROWS = 12, 40
 BEST = Following(Method("cluster", metric="cosine", within=8, rest_from=10), first_layer=2, growth=1.3)

@@ -6,9 +6,9 @@ import sys
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
-from pyramid_bert.data import TASKS, Table, load_task, sample_rows, table_hash
-from pyramid_bert.data.glue import table_from_hub
 from pyramid_bert.errors import DataError, MissingExtraError, UnknownNameError
+from pyramid_bert.lab.glue.tasks import TASKS, load_task, sample_rows, table_from_hub, table_hash
+from pyramid_bert.text.tables import Table
 
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidConfig, Schedule
-from pyramid_bert.search import budget as budget_module
-from pyramid_bert.search.budget import Budget
-from pyramid_bert.search.halving import Trial, halve, winner
+from pyramid_bert.tune import deadline as budget_module
+from pyramid_bert.tune.deadline import Budget
+from pyramid_bert.tune.halving import Trial, halve, winner
 
 POOL = [PyramidConfig(schedule=Schedule.constant(0.5), seed=seed) for seed in range(40)]
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidError, Schedule, pyramidize
-from pyramid_bert.data import Encoded
-from pyramid_bert.select import k_center_greedy
-from pyramid_bert.theory import mutual_information, token_importance
+from pyramid_bert.core.coreset import k_center_greedy
+from pyramid_bert.lab.theory.importance import mutual_information, token_importance
+from pyramid_bert.text.batches import Encoded
 
 
 @pytest.fixture

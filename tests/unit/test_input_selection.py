@@ -14,11 +14,11 @@ from transformers import (
 )
 
 from pyramid_bert import PyramidError, Schedule, is_pyramid, pyramid_settings, pyramidize, restore
-from pyramid_bert.adapters import base_model, pyramid_encoder
 from pyramid_bert.errors import UnsupportedModelError
-from pyramid_bert.lra import load_presets
-from pyramid_bert.lra.models import make_model
-from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification
+from pyramid_bert.families import base_model, pyramid_encoder
+from pyramid_bert.lab.lra.models import make_model
+from pyramid_bert.lab.lra.presets import load_presets
+from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
 
 N = 40
 METHODS = {

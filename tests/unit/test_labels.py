@@ -3,7 +3,7 @@
 import pytest
 
 from pyramid_bert.errors import DataError
-from pyramid_bert.labels import Labels, as_target
+from pyramid_bert.text.labels import Labels, as_target
 
 NAMED = Labels(("not_equivalent", "equivalent"), numbered=True)
 

@@ -7,11 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from pyramid_bert.data import LRA_TASKS, load_lra, load_task
-from pyramid_bert.data.cifar import CLASSES, grey
-from pyramid_bert.data.lra import sample_balanced
-from pyramid_bert.data.pathfinder import PathfinderSettings, make_pathfinder, read_pathfinder
 from pyramid_bert.errors import DataError, MissingExtraError, PyramidError, UnknownNameError
+from pyramid_bert.lab.glue.tasks import load_task
+from pyramid_bert.lab.lra.cifar import CLASSES, grey
+from pyramid_bert.lab.lra.data import LRA_TASKS, load_lra, sample_balanced
+from pyramid_bert.lab.lra.pathfinder.settings import PathfinderSettings
+from pyramid_bert.lab.lra.pathfinder.store import make_pathfinder, read_pathfinder
 
 RANDOM = np.random.default_rng(0)
 

@@ -4,7 +4,7 @@ import pytest
 
 from pyramid_bert.cost import space_reduction
 from pyramid_bert.errors import DataError, UnknownNameError
-from pyramid_bert.lra import LRA_NAMES, load_presets, preset_for
+from pyramid_bert.lab.lra.presets import LRA_NAMES, load_presets, preset_for
 
 # The rows of the paper's table, one backbone after the other: CIFAR-10, Pathfinder-32, text.
 TABLE = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyramid_bert.lra import load_presets
-from pyramid_bert.study.arena import STUDY_TASKS
-from pyramid_bert.study.spec import read_study
+from pyramid_bert.lab.lra.presets import load_presets
+from pyramid_bert.lab.study.arena import STUDY_TASKS
+from pyramid_bert.lab.study.spec import read_study
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from pyramid_bert.classifier import metrics_of
-from pyramid_bert.labels import Labels
-from pyramid_bert.metrics import classification_metrics
+from pyramid_bert.text.labels import Labels
+from pyramid_bert.text.metrics import classification_metrics, metrics_of
 
 # Class 0: found once, missed once; class 1: found twice, one too many.
 TRUTH, PREDICTED = [0, 0, 1, 1], [0, 1, 1, 1]

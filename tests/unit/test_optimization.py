@@ -8,7 +8,7 @@ from torch import nn
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
 from pyramid_bert.errors import PyramidError, UnknownNameError
-from pyramid_bert.optimization import OPTIMIZATIONS, optimization_of, optimize, unoptimize
+from pyramid_bert.runtimes.packed import OPTIMIZATIONS, optimization_of, optimize, unoptimize
 
 
 @pytest.fixture

@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 
 from pyramid_bert.cli.lra import DIFFICULTIES as OFFERED
-from pyramid_bert.data.pathfinder import (
-    DIFFICULTIES,
-    PathfinderSettings,
-    draw_pathfinder,
-    make_pathfinder,
-    read_pathfinder,
-    read_record,
-    store,
-)
-from pyramid_bert.data.pathfinder import draw as drawing_module
 from pyramid_bert.errors import DataError, PyramidError, UnknownNameError
+from pyramid_bert.lab.lra.pathfinder import draw as drawing_module
+from pyramid_bert.lab.lra.pathfinder import store
+from pyramid_bert.lab.lra.pathfinder.draw import draw_pathfinder
+from pyramid_bert.lab.lra.pathfinder.settings import DIFFICULTIES, PathfinderSettings
+from pyramid_bert.lab.lra.pathfinder.store import make_pathfinder, read_pathfinder, read_record
 
 EASY = PathfinderSettings.of("easy")
 IMAGES = 15  # of each difficulty

@@ -9,13 +9,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from pyramid_bert.bench.memory import PeakMemory
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.models import (
-    PerformerConfig,
-    PerformerForSequenceClassification,
-    PerformerModel,
-    favor_attention,
-    orthogonal_features,
-)
+from pyramid_bert.lab.performer.favor import favor_attention, orthogonal_features
+from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification, PerformerModel
 
 LOWEST = torch.finfo(torch.float32).min
 

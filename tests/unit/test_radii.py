@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidError, Schedule, pyramidize
-from pyramid_bert.adapters import pyramid_encoder
-from pyramid_bert.data import Encoded
-from pyramid_bert.inference import outputs_of
-from pyramid_bert.select import Geometry
+from pyramid_bert.core.distances import Geometry
+from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.text.batches import Encoded
+from pyramid_bert.text.inference import outputs_of
 
 SCHEDULE = Schedule.exponential(0.3, last_layer=3, first_layer=2, min_tokens=2)
 LENGTHS = [17, 9, 25, 3]
@@ -54,7 +54,7 @@ def test_tokens_kept_are_recorded(tiny_bert, tiny_batch):
 @pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}])
 def test_the_core_set_s_radius_takes_no_second_pass(tiny_bert, tiny_batch, monkeypatch, settings):
     """As many Gram matrices and nearest-token passes with the radius as without."""
-    from pyramid_bert import reduction
+    from pyramid_bert.core import reduction
 
     calls = []
     for owner, name in ((Geometry, "of"), (reduction, "nearest_kept")):

@@ -4,9 +4,10 @@ import re
 import pytest
 import torch
 
+from pyramid_bert.core.distances import Geometry, squared_distances, to_radius
+from pyramid_bert.core.nearest import nearest_kept
+from pyramid_bert.core.reduction import Reduction
 from pyramid_bert.errors import UnknownNameError
-from pyramid_bert.reduction import Reduction
-from pyramid_bert.select import Geometry, nearest_kept, squared_distances, to_radius
 
 X = torch.tensor([[10.0, 11.0, 12.0, 13.0, 14.0], [20.0, 21.0, 22.0, 23.0, 24.0]])  # (B, N)
 FIVE = torch.ones(2, 5, dtype=torch.bool)

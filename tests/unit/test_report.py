@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from pyramid_bert.errors import MissingExtraError, PyramidError
-from pyramid_bert.explanation import Explanation, LayerView
-from pyramid_bert.report import Call, collect_results, pictures_of, report_html
-from pyramid_bert.report.charts import chart, fits
-from pyramid_bert.report.collect import axes_of, best_axis
-from pyramid_bert.report.headline import headline_table
-from pyramid_bert.report.markup import command, table, tag, text
-from pyramid_bert.report.model import EncoderView, ModelView
+from pyramid_bert.explain.explanation import Explanation, LayerView
+from pyramid_bert.lab.report.charts import chart, fits
+from pyramid_bert.lab.report.collect import axes_of, best_axis, collect_results
+from pyramid_bert.lab.report.headline import headline_table
+from pyramid_bert.lab.report.markup import command, table, tag, text
+from pyramid_bert.lab.report.model import EncoderView, ModelView
+from pyramid_bert.lab.report.page import Call, pictures_of, report_html
 
 ATTACK = "</script><script>alert('$x$')</script>"
 ATTACKS = [ATTACK, "<!--<script>", "]]>&lt;\"'`\\", "שלום 👍🏽 \u2028", "__SCRIPT__ __DATA__ $x^2$"]

@@ -8,9 +8,10 @@ import torch
 
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.errors import DataError, MissingExtraError
-from pyramid_bert.explanation import Explanation, LayerView
-from pyramid_bert.report import figures, look_at, look_inside, write_pictures
-from pyramid_bert.report.model import EncoderView, lengths_of
+from pyramid_bert.explain.explanation import Explanation, LayerView
+from pyramid_bert.lab.report import figures
+from pyramid_bert.lab.report.figures import write_pictures
+from pyramid_bert.lab.report.model import EncoderView, lengths_of, look_at, look_inside
 
 TEXTS = ["the film is good", "a sad story and some sweet music for you", "dull"]
 

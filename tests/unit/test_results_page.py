@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from pyramid_bert.cli import main
-from pyramid_bert.data.glue import TASKS
-from pyramid_bert.report import collect_results
-from pyramid_bert.study import METHODS, load_study
-from pyramid_bert.study.methods import in_order
-from pyramid_bert.study.runs import Point, Run, against_dense, all_runs, load_runs, points
-from pyramid_bert.study.store import Store
-from pyramid_bert.study.table import Estimate, Result
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.report.collect import collect_results
+from pyramid_bert.lab.study.methods import METHODS, in_order
+from pyramid_bert.lab.study.runs import Point, Run, against_dense, all_runs, load_runs, points
+from pyramid_bert.lab.study.spec import load_study
+from pyramid_bert.lab.study.store import Store
+from pyramid_bert.lab.study.table import Estimate, Result
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TASK_NAMES = ("rte", "mrpc")

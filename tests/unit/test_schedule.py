@@ -5,7 +5,8 @@ import re
 import pytest
 
 from pyramid_bert.errors import PyramidError, UnknownNameError
-from pyramid_bert.schedule import PAPER_TABLE, Schedule
+from pyramid_bert.schedule.base import Schedule
+from pyramid_bert.schedule.paper_table import PAPER_TABLE
 
 ALL_KINDS = [
     Schedule.exponential(0.25, 3),

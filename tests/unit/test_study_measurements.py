@@ -6,12 +6,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.study.display import Display, status_of, status_table
-from pyramid_bert.study.measurements import Measurements
-from pyramid_bert.study.spec import read_study
-from pyramid_bert.study.store import Store, machine
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.study.display import Display, status_of, status_table
+from pyramid_bert.lab.study.measurements import Measurements
+from pyramid_bert.lab.study.spec import read_study
+from pyramid_bert.lab.study.store import Store, machine
 
 CELLS = read_study(
     {

@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.study import cell as cell_module
-from pyramid_bert.study import executors
-from pyramid_bert.study.cell import Site, run_cell
-from pyramid_bert.study.display import Display, outcome, status_of, status_table
-from pyramid_bert.study.executors import InTurn, Processes, RayTasks
-from pyramid_bert.study.runner import Run, choose
-from pyramid_bert.study.spec import read_study
-from pyramid_bert.study.store import Pace, Store
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.study import cell as cell_module
+from pyramid_bert.lab.study import executors
+from pyramid_bert.lab.study.cell import Site, run_cell
+from pyramid_bert.lab.study.display import Display, outcome, status_of, status_table
+from pyramid_bert.lab.study.executors import InTurn, Processes, RayTasks
+from pyramid_bert.lab.study.runner import Run, choose
+from pyramid_bert.lab.study.spec import read_study
+from pyramid_bert.lab.study.store import Pace, Store
 
 CELLS = read_study(
     {
@@ -202,7 +202,7 @@ def test_a_full_disk_inside_of_a_cell_stops_the_run(tmp_path):
 
 
 def test_two_runners_share_the_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyramid_bert.study.runner.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("pyramid_bert.lab.study.runner.POLL_SECONDS", 0.01)
 
     def slow(cell):
         time.sleep(0.02)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pyramid_bert import PyramidConfig, Schedule
-from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import ExperimentError
-from pyramid_bert.study import METHODS, load_study
-from pyramid_bert.study.cell import pyramid_config, train_settings
-from pyramid_bert.study.grid import highest_layer, schedule_name
-from pyramid_bert.study.preflight import _check_fit, all_cells
-from pyramid_bert.study.spec import read_study
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.study.cell import pyramid_config, train_settings
+from pyramid_bert.lab.study.grid import highest_layer, schedule_name
+from pyramid_bert.lab.study.methods import METHODS
+from pyramid_bert.lab.study.preflight import _check_fit, all_cells
+from pyramid_bert.lab.study.spec import load_study, read_study
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
 SELECT = [{"keep_ratio": 0.25, "last_layer": 3}, {"keep_ratio": 0.5, "first_layer": 2, "last_layer": 3}]

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertConfig
 
-from pyramid_bert.data.glue import TASKS
 from pyramid_bert.errors import PyramidError, UnknownNameError
-from pyramid_bert.study.cell import counted
-from pyramid_bert.study.pareto import pareto_front, value_at
-from pyramid_bert.study.render import markdown, rich_table
-from pyramid_bert.study.spec import read_study
-from pyramid_bert.study.store import Store
-from pyramid_bert.study.table import MEAN, Result, best_coresets, collect, tabulate
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.study.cell import counted
+from pyramid_bert.lab.study.pareto import pareto_front, value_at
+from pyramid_bert.lab.study.render import markdown, rich_table
+from pyramid_bert.lab.study.spec import read_study
+from pyramid_bert.lab.study.store import Store
+from pyramid_bert.lab.study.table import MEAN, Result, best_coresets, collect, tabulate
 
 # ---- fronts ----
 

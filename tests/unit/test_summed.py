@@ -9,10 +9,13 @@ import torch
 from transformers import BigBirdConfig, BigBirdForSequenceClassification
 
 from pyramid_bert import Schedule, pyramidize, restore
-from pyramid_bert.adapters import base_model
-from pyramid_bert.models import PerformerConfig, PerformerForSequenceClassification
-from pyramid_bert.select import Geometry, compiled, k_center_greedy, nearest_kept
-from pyramid_bert.select.summed import Summands, Sums
+from pyramid_bert.core import kernels as compiled
+from pyramid_bert.core.coreset import k_center_greedy
+from pyramid_bert.core.distances import Geometry
+from pyramid_bert.core.nearest import nearest_kept
+from pyramid_bert.core.summed import Summands, Sums
+from pyramid_bert.families import base_model
+from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
 
 pytestmark = pytest.mark.skipif(
     not compiled.available(), reason="numba is not installed: pip install 'pyramid-bert[fast]'"

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from pyramid_bert.data import Table, iterate_rows, read_table
 from pyramid_bert.errors import DataError
-from pyramid_bert.labels import Labels
+from pyramid_bert.text.labels import Labels
+from pyramid_bert.text.tables import Table, iterate_rows, read_table
 
 
 def table_from(folder, name, content):

@@ -6,18 +6,10 @@ import json
 import pytest
 import torch
 
+from pyramid_bert.core.coreset import k_center_greedy
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.select import k_center_greedy
-from pyramid_bert.theory import (
-    BOUNDS,
-    Constants,
-    Measured,
-    TheoremReport,
-    covering_radius,
-    optimal_radius,
-    price_of_parallelism,
-    right_hand_sides,
-)
+from pyramid_bert.lab.theory.bound import BOUNDS, Constants, Measured, TheoremReport, right_hand_sides
+from pyramid_bert.lab.theory.kcenter import covering_radius, optimal_radius, price_of_parallelism
 
 
 def measured(**changes):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pyramid_bert.bench.timing import Timing, time_interleaved
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.timing import Timing, time_interleaved
 
 
 def test_runs_take_turns_and_warm_up_does_not_count():

@@ -6,14 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import pyramid_bert.viz
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-import pyramid_bert.viz
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.explanation import Explanation, LayerView
-from pyramid_bert.viz import explanation_html, token_pyramid
+from pyramid_bert.explain.explanation import Explanation, LayerView
+from pyramid_bert.explain.html import explanation_html
+from pyramid_bert.explain.terminal import token_pyramid
 
 DATA = '<script type="application/json">'
 ATTACK = "</script><script>alert(1)</script>"
@@ -326,7 +327,7 @@ def test_a_radius_that_is_no_number_leaves_the_page_readable():
 
 
 def test_viz_imports_neither_torch_nor_transformers():
-    folder = Path(pyramid_bert.viz.__file__).parent
+    folder = Path(pyramid_bert.explain.__file__).parent
     names = set()
     for file in folder.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -8,18 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
-from ..adapters import pyramid_encoder
 from ..config import PyramidConfig
 from ..cost import Cost
 from ..errors import PyramidError
-from ..hub import pyramid_settings
-from ..optimization import optimization_of
-from ..timing import Timing, time_interleaved
-from .adaptive import kept_lengths
+from ..families import pyramid_encoder
+from ..families.hub import pyramid_settings
+from ..runtimes.packed import optimization_of
+from ..tune.adaptive import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
 from .selecting import share_selecting
+from .timing import Timing, time_interleaved
 from .workload import Workload, forward_all
 
 NAMES = {

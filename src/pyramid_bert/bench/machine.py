@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..select import compiled
+from ..core import kernels as compiled
 from ..version import __version__
 
 

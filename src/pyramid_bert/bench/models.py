@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from ..classifier import apply_settings
-from ..hub import restore
-from ..loading import load_model, load_tokenizer
-from ..schedule import Schedule
-from ..training import quiet_transformers
+from ..families.hub import apply_settings, restore
+from ..families.loading import load_model, load_tokenizer
+from ..schedule.base import Schedule
+from ..training.trainer import quiet_transformers
 
 SIZES = {"base": (12, 768, 12), "small": (12, 384, 12), "mini": (6, 384, 12), "tiny": (2, 128, 2)}
 

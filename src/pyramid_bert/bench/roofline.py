@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..adapters import base_model
 from ..config import reading_heads
 from ..cost import tokens_seen
-from ..optimization import optimization_of
+from ..families import base_model
+from ..runtimes.packed import optimization_of
 
 _TOKENS = 2048
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..adapters import pyramid_encoder
 from ..errors import PyramidError
-from ..hub import pyramid_settings
-from ..timing import time_interleaved
+from ..families import pyramid_encoder
+from ..families.hub import pyramid_settings
 from .machine import describe_machine
 from .memory import PeakMemory
 from .selecting import share_selecting
+from .timing import time_interleaved
 from .workload import Workload
 
 SIDES = ("dense", "pyramid")

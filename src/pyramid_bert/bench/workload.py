@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import Encoded, Text, collate, encode, sorted_batches
 from ..errors import DataError
+from ..text.batches import Encoded, collate, encode, sorted_batches
+from ..text.tables import Text
 
 
 @dataclass(frozen=True)

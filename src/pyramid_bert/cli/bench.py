@@ -36,7 +36,10 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..bench import Ledger, Solution, TrainingLedger, Workload
+    from ..bench.ledger import Ledger
+    from ..bench.training import TrainingLedger
+    from ..bench.workload import Workload
+    from ..tune.solver import Solution
 
 SIZES = ("base", "small", "mini", "tiny")
 EPILOG = """examples:
@@ -83,8 +86,8 @@ def run(args: argparse.Namespace) -> None:
 
     import torch
 
-    from ..bench import model_pair
-    from ..optimization import optimize
+    from ..bench.models import model_pair
+    from ..runtimes.packed import optimize
 
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -106,14 +109,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _measure(args: argparse.Namespace, dense: Any, pyramid: Any, workload: Workload, batch_size: int) -> Ledger:
-    from ..bench import measure
+    from ..bench.ledger import measure
 
     with steps_shown("measuring, in turn", 4 * (args.rounds + 1)) as step:
         return measure(dense, pyramid, workload, batch_size=batch_size, rounds=args.rounds, after_each=step)
 
 
 def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_size: int) -> TrainingLedger:
-    from ..bench import measure_training
+    from ..bench.training import measure_training
 
     with steps_shown(f"training steps of {n} tokens, in turn", 2 * (args.rounds + 1)) as step:
         return measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
@@ -121,8 +124,8 @@ def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_siz
 
 def _solve(args: argparse.Namespace, pyramid: Any, workload: Workload, batch_size: int) -> Solution:
     """Finds the schedule, and gives it to the pyramid."""
-    from ..bench import calibration_runs, solve_speedup
-    from ..classifier import apply_settings
+    from ..families.hub import apply_settings
+    from ..tune.solver import calibration_runs, solve_speedup
 
     sample = workload.items if args.data else None
     with steps_shown("calibrating on this machine", calibration_runs(workload.lengths)) as step:
@@ -134,7 +137,7 @@ def _solve(args: argparse.Namespace, pyramid: Any, workload: Workload, batch_siz
 
 
 def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any) -> Workload:
-    from ..bench import Workload
+    from ..bench.workload import Workload
 
     if texts is None:
         lengths = numbers("--n", args.n)
@@ -147,8 +150,8 @@ def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any)
 
 def _effect(pyramid: Any, workload: Workload) -> dict[str, float]:
     """What its optimization does to the pyramid's logits; takes the optimization back."""
-    from ..inference import outputs_of
-    from ..optimization import unoptimize
+    from ..runtimes.packed import unoptimize
+    from ..text.inference import outputs_of
 
     items = workload.items[:64]
     fast = outputs_of(pyramid, items, workload.pad_id, batch_size=8).logits

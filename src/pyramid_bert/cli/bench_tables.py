@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from ..bench import Ledger, Solution, TrainingLedger
+    from ..bench.ledger import Ledger
+    from ..bench.training import TrainingLedger
+    from ..tune.solver import Solution
 
 
 def ledger_table(ledger: Ledger, difference: dict[str, float] | None = None) -> Table:

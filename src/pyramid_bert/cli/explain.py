@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> None:
         check_writable_file(Path(args.html))
 
     from ..classifier import PyramidClassifier
-    from ..viz import explanation_html, token_pyramid
+    from ..explain.html import explanation_html
+    from ..explain.terminal import token_pyramid
 
     classifier = PyramidClassifier.load(args.model)
     explanation = classifier.explain(args.text if args.pair is None else (args.text, args.pair))

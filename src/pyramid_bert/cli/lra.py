@@ -70,7 +70,8 @@ def _make(args: argparse.Namespace) -> None:
         value = getattr(args, option)
         if value is not None and value < low:
             raise UsageError(f"--{option} must be at least {low}, got {value}")
-    from ..data.pathfinder import PathfinderSettings, make_pathfinder
+    from ..lab.lra.pathfinder.settings import PathfinderSettings
+    from ..lab.lra.pathfinder.store import make_pathfinder
 
     start = time.monotonic()
     counts: list[int] = []  # first of those that were there
@@ -97,8 +98,9 @@ def _make(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from ..data.pathfinder import draw_pathfinder, read_record
-    from ..viz.pathfinder import save_drawings
+    from ..lab.lra.pathfinder.draw import draw_pathfinder
+    from ..lab.lra.pathfinder.picture import save_drawings
+    from ..lab.lra.pathfinder.store import read_record
 
     record = read_record(args.folder)
     if not 1 <= args.n <= record.images:

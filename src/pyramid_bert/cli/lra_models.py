@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import UnknownNameError, UsageError
-from ..lra.presets import BACKBONES, TASKS, LraPreset, preset_for
-from ..schedule import Schedule
-from ..study.methods import DENSE, METHODS
+from ..lab.lra.presets import BACKBONES, TASKS, LraPreset, preset_for
+from ..lab.study.methods import DENSE, METHODS
+from ..schedule.base import Schedule
 from .options import add_json_option, messages, print_json, report, steps_shown, usage_errors
 
 if TYPE_CHECKING:
-    from ..lra.run import LraResult
-    from ..training import TrainSettings
+    from ..lab.lra.run import LraResult
+    from ..training.trainer import TrainSettings
 
 EXAMPLES = """
   pyramid-bert lra train --task cifar10 --backbone performer --method CS-1 --keep 0.5 --data DIR
@@ -120,7 +120,7 @@ def _train(args: argparse.Namespace) -> None:
         if value is not None and value < 2:
             raise UsageError(f"--{option.replace('_', '-')} must be at least 2, got {value}")
     from ..files import check_replaceable, check_writable
-    from ..lra.run import default_settings, describe, read_rows, run_lra
+    from ..lab.lra.run import default_settings, describe, read_rows, run_lra
 
     with usage_errors():
         given = {name: getattr(args, name) for name in _CHANGES if getattr(args, name) is not None}
@@ -169,7 +169,7 @@ def _save(result: LraResult, args: argparse.Namespace, training: TrainSettings) 
 def _space(args: argparse.Namespace) -> None:
     preset = _preset(args)
     from ..errors import PyramidError
-    from ..lra.run import describe
+    from ..lab.lra.run import describe
 
     with usage_errors():
         describe(preset, None)  # raises for a sequence that is no block
@@ -206,9 +206,9 @@ def _bench(args: argparse.Namespace) -> None:
     batch_size = preset.batch_size if args.batch_size is None else args.batch_size
     if batch_size < 1 or args.rounds < 1:
         raise UsageError("--batch-size and --rounds must be at least 1")
-    from ..bench import measure_training
-    from ..lra.models import make_dense, make_model, tokens_of
-    from ..lra.run import describe
+    from ..bench.training import measure_training
+    from ..lab.lra.models import make_dense, make_model, tokens_of
+    from ..lab.lra.run import describe
     from .bench_tables import training_table
 
     with usage_errors():

@@ -14,11 +14,12 @@ from rich.console import Console
 
 from ..cost import PLACEMENTS
 from ..errors import PyramidError, UnknownNameError, UsageError
-from ..schedule import Schedule
+from ..schedule.base import Schedule
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
-    from ..data import Table, Task
+    from ..lab.glue.tasks import Task
+    from ..text.tables import Table
 
 SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided", "adaptive")
 TEXT, LABEL = "text", "label"  # the columns of a file unless others are named
@@ -183,7 +184,7 @@ def add_data_options(parser: argparse.ArgumentParser, label: str | None = LABEL)
 
 def read_data(path: str, args: argparse.Namespace, *, labels: bool = True) -> Table:
     """The rows of a file, by the columns that the options name."""
-    from ..data import read_table
+    from ..text.tables import read_table
 
     return read_table(
         path,
@@ -208,7 +209,7 @@ def check_task_call(args: argparse.Namespace) -> None:
 
 def task_from(args: argparse.Namespace) -> Task | None:
     """The task that --task names; None without it."""
-    from ..data import TASKS
+    from ..lab.glue.tasks import TASKS
 
     if args.task is not None and args.task not in TASKS:
         with usage_errors():
@@ -218,7 +219,7 @@ def task_from(args: argparse.Namespace) -> Task | None:
 
 def dev_tables(task: Task, folder: str | None) -> dict[str, Table]:
     """What a task is evaluated on, by the prefix of its metrics: "" and, for MNLI, "mismatched_"."""
-    from ..data import load_task
+    from ..lab.glue.tasks import load_task
 
     splits = [split for split in task.splits if split != "train"]
     return {_prefix(split): load_task(task.name, folder, split) for split in splits}
@@ -230,7 +231,7 @@ def _prefix(split: str) -> str:
 
 def check_lengths(classifier: PyramidClassifier, tables: Iterable[Table], remedy: str) -> None:
     """Raises for a text that the model cannot read whole, by file and row, unless it cuts texts; see `encode`."""
-    from ..data import encode
+    from ..text.batches import encode
 
     if classifier.max_length is None:
         positions = classifier.model.config.max_position_embeddings

@@ -25,7 +25,7 @@ from .options import add_data_options, add_json_option, add_optimize_option, mes
 if TYPE_CHECKING:
     from ..certificate import Certificate
     from ..classifier import PyramidClassifier
-    from ..data import Text
+    from ..text.tables import Text
 
 CHUNK = 4096  # rows in memory at once; sorted by length within
 EPILOG = """examples:
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> None:
     from ..classifier import PyramidClassifier
 
     if args.out:
-        from ..data.tables import format_of
         from ..files import check_writable_file
+        from ..text.tables import format_of
 
         format_of(Path(args.out))
         check_writable_file(Path(args.out))
@@ -96,8 +96,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_file(path: Path, args: argparse.Namespace) -> int:
     """The number of rows, after every text was found where it should be: errors come before work."""
-    from ..data import iterate_rows
     from ..errors import DataError
+    from ..text.tables import iterate_rows
 
     count = 0
     for number, row in iterate_rows(path):
@@ -121,7 +121,7 @@ def _check_certificate(classifier: PyramidClassifier, model: str) -> None:
 
 
 def _text(row: Mapping[str, Any], number: int, args: argparse.Namespace) -> Text:
-    from ..data import text_in
+    from ..text.tables import text_in
 
     return text_in(row, args.text_column, args.text_pair_column, f"{args.data}, row {number}")
 
@@ -146,7 +146,7 @@ def _label(classifier: PyramidClassifier, texts: list[Text], args: argparse.Name
 
 
 def _to_file(args: argparse.Namespace, label: Any, certificate: Certificate | None) -> None:
-    from ..data import transform_file
+    from ..text.stream import transform_file
 
     def add_columns(rows: list[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
         answers = label([_text(row, number, args) for number, row in rows])
@@ -163,7 +163,7 @@ def _to_file(args: argparse.Namespace, label: Any, certificate: Certificate | No
 
 
 def _lines(args: argparse.Namespace, label: Any) -> Iterator[str]:
-    from ..data import read_chunks
+    from ..text.stream import read_chunks
 
     chunks: Iterator[list[Text]]
     if args.data:

@@ -17,8 +17,9 @@ from ..files import check_writable, check_writable_file, write_text
 from .options import add_json_option, messages, print_json, steps_shown
 
 if TYPE_CHECKING:
-    from ..data import Text
-    from ..report import ModelView, Results
+    from ..lab.report.collect import Results
+    from ..lab.report.model import ModelView
+    from ..text.tables import Text
 
 EPILOG = """examples:
   pyramid-bert report --out report.html
@@ -72,8 +73,9 @@ def run(args: argparse.Namespace) -> None:
     if args.figures:
         check_writable(Path(args.figures))
 
-    from ..report import Call, collect_results, pictures_of, report_html, write_pictures
-    from ..report.figures import styled
+    from ..lab.report.collect import collect_results
+    from ..lab.report.figures import styled, write_pictures
+    from ..lab.report.page import Call, pictures_of, report_html
 
     with styled():  # a missing matplotlib is noticed before any work
         results = collect_results(Path(args.results), Path(args.experiments))
@@ -95,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _look(args: argparse.Namespace, results: Results) -> ModelView:
     """What the model shows, with a progress bar."""
-    from ..report import look_at
+    from ..lab.report.model import look_at
 
     texts = _texts(args)[: args.max_texts]
     others = {"these texts": texts} | _tasks(args.data, results) if args.data else {"these texts": texts}
@@ -104,8 +106,8 @@ def _look(args: argparse.Namespace, results: Results) -> ModelView:
 
 
 def _texts(args: argparse.Namespace) -> list[Text]:
-    from ..data import read_table
-    from ..report.viewer import EXAMPLES
+    from ..lab.report.viewer import EXAMPLES
+    from ..text.tables import read_table
 
     if args.texts is None:
         return list(EXAMPLES)
@@ -118,7 +120,7 @@ def _texts(args: argparse.Namespace) -> list[Text]:
 
 def _tasks(folder: str, results: Results) -> dict[str, list[Text]]:
     """The dev texts of the studies' tasks by title, of those that are in `folder`. Pixels and bytes are no texts."""
-    from ..data import TASKS, load_task
+    from ..lab.glue.tasks import TASKS, load_task
 
     names = dict.fromkeys(task for run in results.runs.values() for task in run.study.tasks if task in TASKS)
     found: dict[str, list[Text]] = {}

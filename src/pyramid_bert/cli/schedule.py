@@ -16,7 +16,8 @@ from rich.table import Table
 
 from ..cost import PLACEMENTS, Cost, Placement, space_reduction
 from ..errors import CheckpointError, UsageError
-from ..schedule import PAPER_TABLE, Schedule
+from ..schedule.base import Schedule
+from ..schedule.paper_table import PAPER_TABLE
 from .options import add_json_option, add_schedule_options, numbers, print_json, schedule_from, usage_errors
 
 EPILOG = """examples:

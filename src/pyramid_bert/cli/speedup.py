@@ -20,8 +20,8 @@ from .options import LABEL, add_data_options, add_json_option, messages, print_j
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
-    from ..data import Table
-    from ..search import Search
+    from ..text.tables import Table
+    from ..tune.search import Search
 
 _FAR_BELOW, _FAR_ABOVE = 0.9, 1.15  # of the wanted speed-up: worth a word
 EPILOG = """examples:
@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> None:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
     table = _read(args)
 
-    from ..bench.budget import check_speedup
     from ..classifier import WRITTEN, PyramidClassifier
     from ..files import check_replaceable, check_writable
-    from ..search import find_pyramid
+    from ..tune.search import find_pyramid
+    from ..tune.solver import check_speedup
 
     with usage_errors():
         check_speedup(args.speedup)
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _read(args: argparse.Namespace) -> Table:
     """The rows, with labels if the file has them or the call needs them."""
-    from ..data import iterate_rows
+    from ..text.tables import iterate_rows
 
     if args.no_labels:
         return read_data(args.data, args, labels=False)
@@ -118,8 +118,7 @@ def _read(args: argparse.Namespace) -> Table:
 
 def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: Table) -> None:
     """Raises for what the model and the rows show to be wrong, before any work."""
-    from ..search import MINIMUM_ROWS
-    from ..search.find import check_held_out, metric_for
+    from ..tune.search import MINIMUM_ROWS, check_held_out, metric_for
 
     known, positions = classifier.known_labels(), classifier.model.config.max_position_embeddings
     if args.max_length is not None and not 2 <= args.max_length <= positions:
@@ -162,7 +161,7 @@ def _show(search: Search, args: argparse.Namespace) -> None:
 
 def comparison(search: Search) -> RichTable:
     """Dense beside pyramid, on the rows that the search never saw."""
-    from ..search import described
+    from ..tune.candidates import described
 
     table = RichTable(
         title=f"on {search.held_out_rows} rows that the search did not see",

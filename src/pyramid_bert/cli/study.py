@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..errors import PyramidError, UnknownNameError, UsageError
-from ..study.axes import AXES
+from ..lab.study.axes import AXES
 from .options import add_json_option, cores, messages, print_json
 
 if TYPE_CHECKING:
-    from ..study import Cell, Study
-    from ..study.cell import Site
-    from ..study.executors import Executor
-    from ..study.runner import Summary
-    from ..study.store import Store
-    from ..study.table import Result
+    from ..lab.study.cell import Site
+    from ..lab.study.executors import Executor
+    from ..lab.study.grid import Cell
+    from ..lab.study.runner import Summary
+    from ..lab.study.spec import Study
+    from ..lab.study.store import Store
+    from ..lab.study.table import Result
 
 EPILOG = """examples:
   pyramid-bert study run experiments/glue-lite.toml --data glue --model path/to/minilm
@@ -106,7 +107,7 @@ def _add_axes(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Reads the experiment and does what was asked."""
-    from ..study import load_study
+    from ..lab.study.spec import load_study
 
     study = load_study(args.file)
     {"run": _run, "status": _status, "table": _table, "plot": _plot}[args.action](args, study)
@@ -114,9 +115,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, study: Study) -> None:
     _check(args, study)
-    from ..study.preflight import all_cells, prepare
-    from ..study.runner import choose
-    from ..study.store import machine
+    from ..lab.study.preflight import all_cells, prepare
+    from ..lab.study.runner import choose
+    from ..lab.study.store import machine
 
     cells = all_cells(study)
     chosen, store = choose(cells, args.only), _store(args, study)
@@ -152,10 +153,10 @@ def _check(args: argparse.Namespace, study: Study) -> None:
 
 
 def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], store: Store, site: Site) -> Summary:
-    from ..study.display import Display
-    from ..study.executors import InTurn
-    from ..study.runner import Run
-    from ..study.store import Pace
+    from ..lab.study.display import Display
+    from ..lab.study.executors import InTurn
+    from ..lab.study.runner import Run
+    from ..lab.study.store import Pace
 
     by_key = {cell.key: cell for cell in cells}
     job = Run(
@@ -182,8 +183,8 @@ def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], stor
 def _executor(args: argparse.Namespace, site: Site, anew: frozenset[str]) -> Executor:
     from functools import partial
 
-    from ..study.cell import run_cell
-    from ..study.executors import InTurn, Processes, RayTasks
+    from ..lab.study.cell import run_cell
+    from ..lab.study.executors import InTurn, Processes, RayTasks
 
     work = partial(run_cell, site=site, anew=anew)
     if args.ray:
@@ -192,9 +193,9 @@ def _executor(args: argparse.Namespace, site: Site, anew: frozenset[str]) -> Exe
 
 
 def _measure(args: argparse.Namespace, study: Study, chosen: list[Cell], store: Store, site: Site) -> Summary:
-    from ..study.cell import run_measurement
-    from ..study.display import Display
-    from ..study.measurements import Measurements
+    from ..lab.study.cell import run_measurement
+    from ..lab.study.display import Display
+    from ..lab.study.measurements import Measurements
 
     plan = dict(study.measure or {})
     measurements = Measurements(chosen, plan, store.folder)
@@ -219,9 +220,9 @@ def _conclude(summary: Summary, study: Study) -> None:
 
 
 def _status(args: argparse.Namespace, study: Study) -> None:
-    from ..study.display import status_of, status_table
-    from ..study.preflight import all_cells
-    from ..study.runner import choose
+    from ..lab.study.display import status_of, status_table
+    from ..lab.study.preflight import all_cells
+    from ..lab.study.runner import choose
 
     status = status_of(choose(all_cells(study), args.only), _store(args, study), study.measure)
     if args.json:
@@ -238,9 +239,9 @@ def _table(args: argparse.Namespace, study: Study) -> None:
     if args.markdown and args.json:
         raise UsageError("give --markdown or --json, not both")
     targets = _targets(args.at)
-    from ..study.arena import STUDY_TASKS
-    from ..study.render import markdown, rich_table
-    from ..study.table import tabulate
+    from ..lab.study.arena import STUDY_TASKS
+    from ..lab.study.render import markdown, rich_table
+    from ..lab.study.table import tabulate
 
     results = _results(args, study)
     titles = {task: STUDY_TASKS[task].title for task in study.tasks}
@@ -254,8 +255,8 @@ def _table(args: argparse.Namespace, study: Study) -> None:
 
 
 def _plot(args: argparse.Namespace, study: Study) -> None:
-    from ..study.arena import STUDY_TASKS
-    from ..study.plot import draw
+    from ..lab.study.arena import STUDY_TASKS
+    from ..lab.study.plot import draw
 
     results = _results(args, study)
     out = Path(args.out or f"{study.name}.png")
@@ -266,8 +267,8 @@ def _plot(args: argparse.Namespace, study: Study) -> None:
 
 
 def _results(args: argparse.Namespace, study: Study) -> list[Result]:
-    from ..study.preflight import all_cells
-    from ..study.table import METRICS, collect
+    from ..lab.study.preflight import all_cells
+    from ..lab.study.table import METRICS, collect
 
     if args.metric not in (None, *METRICS):
         raise UsageError(str(UnknownNameError("metric", args.metric, METRICS)))
@@ -275,7 +276,7 @@ def _results(args: argparse.Namespace, study: Study) -> list[Result]:
 
 
 def _store(args: argparse.Namespace, study: Study) -> Store:
-    from ..study.store import Store
+    from ..lab.study.store import Store
 
     return Store(Path(args.results) / study.name)
 

@@ -30,7 +30,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..theory import TheoremReport
+    from ..lab.theory.bound import TheoremReport
 
 EPILOG = """examples:
   pyramid-bert theory my-model --data dev.csv --keep-ratio 0.5 --last-layer 4
@@ -62,10 +62,11 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("the theorem is about pyramid*, which replaces tokens; leave out --reduce and --weighted")
     table = read_data(args.data, args, labels=args.label_column is not None)
 
-    from ..bench import describe_machine
-    from ..classifier import PyramidClassifier, apply_settings
-    from ..data import sample_rows
-    from ..theory import measure_theorem
+    from ..bench.machine import describe_machine
+    from ..classifier import PyramidClassifier
+    from ..families.hub import apply_settings
+    from ..lab.glue.tasks import sample_rows
+    from ..lab.theory.measure import measure_theorem
 
     classifier = PyramidClassifier.load(args.model)
     apply_settings(classifier.model, schedule, pyramid_settings_from(args))
@@ -107,7 +108,7 @@ def _layers(report: TheoremReport) -> Table:
 
 
 def _bounds(report: TheoremReport) -> Table:
-    from ..theory import BOUNDS
+    from ..lab.theory.bound import BOUNDS
 
     seen = report.observed
     table = Table(title=f"change of the loss ({report.loss}); λ of the head: {report.constants.head:.3g}")
@@ -126,6 +127,6 @@ def _pair(row: dict[str, Any], what: str) -> str:
 
 def _number(value: float | None) -> str:
     """A constant or a ratio; a dash where there was nothing to measure."""
-    from ..theory.bound import shown
+    from ..lab.theory.bound import shown
 
     return shown(value) if value else "–"

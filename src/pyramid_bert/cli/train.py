@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PyramidError, UsageError
-from ..schedule import Schedule
+from ..schedule.base import Schedule
 from .options import (
     add_data_options,
     add_json_option,
@@ -41,9 +41,10 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
-    from ..data import Table, Task
-    from ..labels import Labels
-    from ..training import TrainSettings
+    from ..lab.glue.tasks import Task
+    from ..text.labels import Labels
+    from ..text.tables import Table
+    from ..training.trainer import TrainSettings
 
 EPILOG = """examples:
   pyramid-bert train --model path/to/bert --train train.csv --dev dev.csv --out my-model
@@ -135,7 +136,7 @@ def run(args: argparse.Namespace) -> None:
     from ..classifier import WRITTEN, PyramidClassifier
     from ..config import PyramidConfig
     from ..files import check_replaceable, check_writable
-    from ..processes import first_process, leave, place
+    from ..runtimes.processes import first_process, leave, place
 
     if args.speedup is not None and place()[1] > 1:
         raise UsageError(
@@ -192,19 +193,19 @@ def _check_call(args: argparse.Namespace) -> None:
 def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str, Table]]:
     """The training data, and the dev data under the prefix that their metrics get."""
     if task is None:
-        from ..labels import as_target
+        from ..text.labels import as_target
 
         train = read_data(args.train, args)
         if args.target is not None:
             train = replace(train, labels=as_target(train.labels, args.target, train.where))
         return train, {"": read_data(args.dev, args)} if args.dev else {}
-    from ..data import load_task
+    from ..lab.glue.tasks import load_task
 
     return load_task(task.name, args.data), dev_tables(task, args.data)
 
 
 def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
-    from ..training import TrainSettings
+    from ..training.trainer import TrainSettings
 
     preset: dict[str, Any] = {}
     if task is not None:
@@ -216,7 +217,7 @@ def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
 
 def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, task: Task | None) -> Labels:
     """What is to be learned; says what is wrong with the labels, by file and row, before a model is loaded."""
-    from ..labels import Labels
+    from ..text.labels import Labels
 
     known = Labels.of(train.labels, len(train.texts), where=train.where)
     if task is not None and task.classes is not None:
@@ -239,9 +240,9 @@ def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int) -> No
 
 def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args: argparse.Namespace) -> None:
     """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
-    from ..bench import calibration_runs, solve_speedup
-    from ..classifier import apply_settings
+    from ..families.hub import apply_settings
     from ..files import write_text
+    from ..tune.solver import calibration_runs, solve_speedup
     from .bench_tables import solution_text
 
     record = Path(args.out) / "checkpoints" / _SOLVED

@@ -1,6 +1,5 @@
 """How narrow: schedules that say how many tokens each encoder layer keeps. Pure Python, no torch."""
 
-from ..paper_table import PAPER_TABLE
 from .base import Rounding, Schedule
 from .kinds import (
     AdaptiveSchedule,
@@ -11,6 +10,7 @@ from .kinds import (
     RandomSchedule,
     StridedSchedule,
 )
+from .paper_table import PAPER_TABLE
 
 __all__ = [
     "PAPER_TABLE",

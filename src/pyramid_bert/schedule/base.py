@@ -214,7 +214,7 @@ class Schedule:
             items: Encoded texts, as from `PyramidClassifier.encode`, at least 50.
             **how: `first_layer` and more; see `bench.solve_adaptive`, which also tells what was reached.
         """
-        from ..bench import solve_adaptive
+        from ..tune.adaptive import solve_adaptive
 
         return solve_adaptive(model, speedup, items, **how).schedule
 
@@ -228,7 +228,7 @@ class Schedule:
             lengths: True lengths of the rows to be fast on.
             **how: `batch_size` and more; see `bench.solve_speedup`, which also tells what was measured.
         """
-        from ..bench import solve_speedup
+        from ..tune.solver import solve_speedup
 
         return solve_speedup(model, speedup, lengths, **how).schedule
 

@@ -1,0 +1,71 @@
+"""What happened to one text, as data: made by `PyramidClassifier.explain`, drawn by `pyramid_bert.viz`. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class LayerView:
+    """The tokens that are left after one layer. Positions count the tokens of the input from 0 (CLS).
+
+    Attributes:
+        layer: Number of the layer, from 1; 0 for a selection at the input.
+        kept: Positions of the tokens that are left, ascending.
+        home: For each input token, the position of the kept token that stands for it; -1 when nothing does.
+        radius: Largest distance from a token to the kept one nearest to it, in this layer's selection; 0 where the
+            layer dropped nothing.
+    """
+
+    layer: int
+    kept: tuple[int, ...]
+    home: tuple[int, ...]
+    radius: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The way of one text through a pyramid. Draws itself in a notebook and by `rich.print`.
+
+    Attributes:
+        text: The text; a pair is joined with " ‖ ".
+        tokens: Its tokens as the model reads them, special tokens included.
+        layers: One entry a layer, in order; `layers[-1].kept` are the survivors.
+        prediction: The predicted label (or number, for regression).
+        probabilities: Label -> probability; empty for regression.
+        dense_prediction: What the same weights predict when no token is dropped.
+        settings: The pyramid's settings, as `PyramidConfig.to_dict` gives them.
+        dense_probabilities: Label -> probability without dropping; empty for regression.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    layers: tuple[LayerView, ...]
+    prediction: Any
+    probabilities: dict[str, float]
+    dense_prediction: Any
+    settings: dict[str, Any]
+    dense_probabilities: dict[str, float] = field(default_factory=dict)
+
+    def survived_to(self, position: int) -> int:
+        """The last layer after which the token at `position` was still there; 0 when it was dropped at once."""
+        return max((view.layer for view in self.layers if position in view.kept), default=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict."""
+        return dataclasses.asdict(self)
+
+    def __rich__(self) -> RenderableType:
+        from .terminal import token_pyramid
+
+        return token_pyramid(self)
+
+    def _repr_html_(self) -> str:
+        from .html import explanation_html
+
+        return explanation_html(self)

@@ -1,0 +1,85 @@
+"""The token pyramid as a web page: one file without network, for a browser and for a notebook cell."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from .explanation import Explanation
+from .terminal import Stage, fate, pieces, prediction_texts, stages
+
+# What the page is made of, by the place where it goes.
+_PARTS = {"__TEMPLATE__": "token_pyramid.html", "__SCRIPT__": "token_pyramid.js"}
+_PLACEHOLDER = "__EXPLANATION__"
+
+
+def explanation_html(explanation: Explanation) -> str:
+    """A page that shows the way of one text through a pyramid.
+
+    The same string serves as a file and as the output of a notebook cell. The script builds each picture in a shadow
+    root of its own and there are no ids, so several on one page neither clash nor leak their style into the notebook.
+    (An iframe would separate them as well, but would have to be told its height.)
+
+    Args:
+        explanation: What `PyramidClassifier.explain` returned.
+
+    Example:
+        >>> from pyramid_bert.explanation import Explanation, LayerView
+        >>> example = Explanation(
+        ...     text="a fine film",
+        ...     tokens=("[CLS]", "a", "fine", "film", "[SEP]"),
+        ...     layers=(LayerView(1, (0, 2, 3), (0, 3, 2, 3, 0), 4.2), LayerView(2, (0, 2), (0, 2, 2, 2, 0), 5.1)),
+        ...     prediction="positive",
+        ...     probabilities={"positive": 0.98, "negative": 0.02},
+        ...     dense_prediction="positive",
+        ...     settings={"reduce": "merge"},
+        ... )
+        >>> page = explanation_html(example)
+        >>> page.startswith("<!doctype html>"), "a fine film" in page
+        (True, True)
+    """
+    page = part("explanation.html")
+    for place, name in _PARTS.items():
+        page = page.replace(place, part(name))
+    return page.replace(_PLACEHOLDER, script_safe(payload(explanation)))
+
+
+def part(name: str) -> str:
+    """A file of this room: "token_pyramid.html" is the picture's template, "token_pyramid.js" what fills it."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def payload(explanation: Explanation) -> dict[str, Any]:
+    """What `drawTokenPyramid` draws, with every number and name as it will be read."""
+    pyramid, dense, differ = prediction_texts(explanation)
+    return {
+        "text": explanation.text,
+        "tokens": [{"text": piece.text, "attached": piece.attached} for piece in pieces(explanation.tokens)],
+        "stages": [_stage(stage) for stage in stages(explanation)],
+        "pyramid": pyramid,
+        "dense": dense,
+        "differ": differ,
+        "labelled": bool(explanation.probabilities),
+        "fate": fate(explanation.settings),
+        "settings": [[name, _setting(value)] for name, value in explanation.settings.items()],
+    }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    # JSON has no NaN and no infinity.
+    radius = stage.radius if stage.radius is not None and math.isfinite(stage.radius) else None
+    return {"label": stage.label, "kept": stage.kept, "home": stage.home, "radius": radius}
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_setting(inner)}" for name, inner in value.items())
+    return str(value)
+
+
+def script_safe(data: Any) -> str:
+    """JSON in ASCII that cannot end the script element around it, nor open a comment or another one."""
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

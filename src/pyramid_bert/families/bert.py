@@ -1,0 +1,177 @@
+"""BERT (transformers' `BertModel` and the classifiers on top of it).
+
+What differs from `BertEncoder`: layers are run in two halves with a reduction between them, the last layer may compute
+CLS alone, and the mask is taken apart once and rebuilt for the tokens that are left. Layers, parameters and state-dict
+keys are the same objects. Forward hooks on a layer and on its self-attention fire as before; hooks on the
+`BertAttention` between them, and pre-hooks of both, do not, since neither is called as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
+from transformers.utils.generic import ModelOutput
+
+from ..core.attention import received_attention
+from ..core.encoder import PyramidEncoder
+from ..errors import UnsupportedModelError
+from .reading import can_read_without_keys, read_without_keys
+
+ATTENTION_IMPLEMENTATIONS = ("eager", "sdpa")
+
+
+class BertBackbone:
+    """Runs the halves of a `BertLayer`. Implements `backbone.Backbone`."""
+
+    def attend(
+        self,
+        layer: Any,
+        hidden: Tensor,
+        bias: Tensor | None,
+        *,
+        queries: int | None = None,
+        voters: Tensor | None = None,
+        want_received: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `backbone.Backbone.attend`."""
+        return checkpointed(layer, _attend, layer, hidden, bias, queries, voters, want_received)
+
+    def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
+        """See `backbone.Backbone.feed_forward`."""
+        return checkpointed(layer, layer.feed_forward_chunk, hidden)
+
+    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
+        """Fires the layer's forward hooks, by which transformers collects `output_hidden_states`."""
+        changed: Tensor = fire_hooks(layer, before, after)
+        return changed
+
+
+class BertPyramidEncoder(PyramidEncoder):
+    """Stands in for `BertEncoder` and answers the calls that `BertModel` makes."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        past_key_values: Any = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Runs the pyramid on what `BertModel` passes to its encoder."""
+        if encoder_hidden_states is not None or past_key_values is not None:
+            raise UnsupportedModelError("a pyramid is an encoder; cross-attention and caches of decoders do not apply")
+        wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
+        hidden = self.run(hidden_states, key_mask(attention_mask), all_tokens=bool(wants_all))
+        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+
+
+def check_bert(encoder: Any) -> None:
+    """Raises unless `encoder` is a `BertEncoder` that a pyramid can stand in for."""
+    if not isinstance(encoder, BertEncoder):
+        raise UnsupportedModelError(f"expected a BertEncoder, found {type(encoder).__name__}")
+    if encoder.config.is_decoder:
+        raise UnsupportedModelError("this BERT is a decoder (is_decoder=True); a pyramid needs bidirectional attention")
+    check_implementation(encoder.config)
+
+
+def check_implementation(config: Any) -> None:
+    """Raises unless the attention implementation is one that takes an additive mask of any shape."""
+    if config._attn_implementation not in (*ATTENTION_IMPLEMENTATIONS, None):
+        raise UnsupportedModelError(
+            f"attention implementation {config._attn_implementation!r} is not supported; load the model with "
+            f"attn_implementation one of {', '.join(ATTENTION_IMPLEMENTATIONS)}"
+        )
+
+
+def key_mask(mask: Tensor | None) -> Tensor | None:
+    """The (B, N) bool mask of real tokens behind any mask form that transformers passes to an encoder.
+
+    Takes None, (B, N), and (B, 1, 1 or N, N) in bool or additive float form; refuses masks that differ between
+    queries or that bias keys, for which dropping tokens is not defined here.
+    """
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):
+        shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise UnsupportedModelError(
+            f"attention masks of shape (B, N) or (B, 1, N, N) are supported, got {shape}; "
+            f"load the model with attn_implementation one of {', '.join(ATTENTION_IMPLEMENTATIONS)}"
+        )
+    if mask.dim() == 4:
+        per_query = mask.shape[1] > 1 or (mask.shape[2] > 1 and mask.stride(2) != 0)
+        if per_query and not bool((mask == mask[:, :1, :1]).all()):
+            raise UnsupportedModelError(
+                "the attention mask differs between queries or heads; a pyramid takes a (B, N) mask"
+            )
+        mask = mask[:, 0, 0]
+    if mask.dtype == torch.bool:
+        return mask
+    if not mask.is_floating_point():
+        return mask != 0
+    real = mask == 0
+    if not bool((real | (mask <= torch.finfo(mask.dtype).min / 2)).all()):
+        raise UnsupportedModelError(
+            "the attention mask adds a bias to some keys; a pyramid takes a (B, N) mask of 0 and 1"
+        )
+    return real
+
+
+def _attend(
+    layer: Any,
+    hidden: Tensor,
+    bias: Tensor | None,
+    queries: int | None,
+    voters: Tensor | None,
+    want_received: bool,
+) -> tuple[Tensor, Tensor | None]:
+    attention = layer.attention.self
+    implementation = attention.config._attn_implementation
+    check_implementation(attention.config)  # it may have been changed since
+    asking = hidden[:, :queries]  # (B, Q, D)
+    if queries == 1 and not want_received and can_read_without_keys(attention, hidden):
+        context, read = read_without_keys(attention, hidden, bias)
+        context, _ = fire_hooks(attention, hidden, (context, read if implementation == "eager" else None))
+        return layer.attention.output(context, asking), None
+    query, key, value = (
+        project(x).unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)  # (B, H, Q or N, D/H)
+        for project, x in ((attention.query, asking), (attention.key, hidden), (attention.value, hidden))
+    )
+    bias = None if bias is None else bias.to(query.dtype)
+    run: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
+        implementation, eager_attention_forward
+    )
+    dropout = attention.dropout.p if attention.training else 0.0
+    context, weights = run(attention, query, key, value, bias, dropout=dropout, scaling=attention.scaling)
+    context = context.flatten(2)  # (B, Q, D)
+    context, weights = fire_hooks(attention, hidden, (context, weights))
+    received = None
+    if want_received:
+        voting = query if voters is None else query[:, :, : voters.shape[1]]
+        received = received_attention(voting, key, bias, voters, attention.scaling)
+    return layer.attention.output(context, asking), received
+
+
+def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
+    """`run(*args)`, under gradient checkpointing if the model was asked for it.
+
+    Each half of a layer is a segment of its own: the selection between them runs once, outside of any recomputation,
+    and so cannot come out differently the second time.
+    """
+    if layer.gradient_checkpointing and layer.training:
+        return layer._gradient_checkpointing_func(run, *args)
+    return run(*args)
+
+
+def fire_hooks(module: nn.Module, given: Tensor, output: Any) -> Any:
+    """`output`, as the forward hooks of a module leave it whose parts were run one by one."""
+    for key, hook in module._forward_hooks.items():
+        with_kwargs = key in module._forward_hooks_with_kwargs
+        result = hook(module, (given,), {}, output) if with_kwargs else hook(module, (given,), output)
+        output = output if result is None else result
+    return output

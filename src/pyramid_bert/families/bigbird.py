@@ -1,0 +1,220 @@
+"""BigBird behind a selection at the input: fewer tokens, in whole blocks, go through its own layers.
+
+Nothing else can be narrowed: block-sparse attention takes the tokens of all layers in the same blocks, and its masks
+are 0 or 1. Three things of transformers' BigBird are not left as they are:
+
+- it turns to full attention, for good and with no more than a log line, when one input is shorter than block-sparse
+  attention needs; here that is an error, and the model stays as it was;
+- in evaluation it puts block 0 in the place of all random blocks; here they are those of training, as in Long Range
+  Arena, so that a model is evaluated as it was trained;
+- it seeds numpy's global generator in every pass; here the generator is put back, also after what gradient
+  checkpointing runs a second time.
+
+In the last layer a classifier reads CLS alone. CLS stands in the first block, whose queries see every key, so its own
+attention is a plain one of a single query, whatever the blocks: no more of that layer is computed. In the layers below
+transformers spells out N x N attention probabilities, so their memory is quadratic in N.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
+from transformers.models.big_bird.modeling_big_bird import BigBirdEncoder, BigBirdModel
+
+from ..config import PyramidConfig
+from ..core.encoder import PyramidEncoder
+from ..errors import PyramidError, UnsupportedModelError
+from ..schedule.kinds import InputSchedule
+from .bert import checkpointed, fire_hooks, key_mask
+
+# Layers are told to take the blocks of training, and numpy's generator belongs to all: one layer at a time.
+_ONE_LAYER = threading.RLock()
+
+
+class BigBirdPyramidEncoder(PyramidEncoder):
+    """Stands in for `BigBirdEncoder`: selects, fills up the last block, and runs the layers as they are."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        to_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Runs the pyramid on what `BigBirdModel` passes to its encoder; `to_mask` is there in block-sparse mode."""
+        sparse = to_mask is not None
+        mask = key_mask(attention_mask) if to_mask is None else to_mask[:, 0, 0] != 0
+        least = least_tokens(self.config) if sparse else 1
+        tokens = self.begin(hidden_states, mask).tokens
+        hidden = tokens.hidden
+        block = self.config.block_size if sparse else 1
+        width = max(-(-hidden.shape[1] // block) * block, least)
+        rows, n, _ = hidden.shape
+        real = torch.ones(rows, n, device=hidden.device) if tokens.mask is None else tokens.mask.float()
+        hidden, real = F.pad(hidden, (0, 0, 0, width - n)), F.pad(real, (0, width - n))
+        wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
+        whole = len(self.layer) - int(self.cls_only and not wants_all)
+        masks = _masks(real, block if sparse else None)
+        for layer in self.layer[:whole]:
+            hidden = checkpointed(layer, _in_blocks, layer, hidden, masks) if sparse else layer(hidden, **masks)
+        for layer in self.layer[whole:]:
+            after = checkpointed(layer, _cls_alone, layer, hidden, _key_bias(real))
+            # BigBirdModel cuts what it has added to fill up a block off the end, and CLS has to stay.
+            hidden = F.pad(fire_hooks(layer, hidden, after), (0, 0, 0, self.config.block_size - 1))
+        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+
+    def set_attention_type(self, value: str) -> None:
+        """Called by `BigBirdModel`, after it has changed its own mind: refused."""
+        kept = self.owner[0].attention_type = self.config.attention_type
+        raise PyramidError(
+            f"a BigBird that selects keeps its attention_type {kept!r}, got {value!r}; restore(model) first, or build "
+            f"the model with attention_type={value!r}"
+        )
+
+
+def watch_bigbird(base: Any) -> list[RemovableHandle]:
+    """Looks at inputs before `BigBirdModel` does, which changes its attention when one is too short."""
+    return [base.register_forward_pre_hook(_check_length, with_kwargs=True)]
+
+
+def _check_length(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A forward pre-hook of `BigBirdModel`: raises when an input, or what is kept of it, is too short for blocks."""
+    names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+    found = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = found.get("inputs_embeds") if found.get("input_ids") is None else found["input_ids"]
+    if given is None or model.config.attention_type != "block_sparse":
+        return
+    n, block, least = given.shape[1], model.config.block_size, least_tokens(model.config)
+    if n <= least - block:
+        raise PyramidError(
+            f"the input has {n} tokens, {-(-n // block)} blocks of {block}, and block-sparse attention needs at least "
+            f"{least // block} blocks, {least} tokens; pad it, or build the model with a smaller block_size or "
+            "attention_type='original_full'"
+        )
+    check_blocks(model.encoder.schedule, n, model.config)
+
+
+def least_tokens(config: Any) -> int:
+    """The fewest tokens that transformers runs block-sparse attention on, in whole blocks.
+
+    Two global blocks, three of the window and twice the random ones have to be fewer than all.
+
+    Example:
+        >>> from transformers import BigBirdConfig
+        >>> least_tokens(BigBirdConfig(block_size=8, num_random_blocks=3))
+        96
+    """
+    return int((5 + 2 * config.num_random_blocks + 1) * config.block_size)
+
+
+def check_blocks(schedule: Any, n: int, config: Any) -> None:
+    """Raises when a schedule leaves fewer of `n` tokens, in whole blocks, than block-sparse attention needs."""
+    block, least = config.block_size, least_tokens(config)
+    if schedule.lengths(-(-n // block) * block, config.num_hidden_layers)[0] >= least:
+        return
+    share = dataclasses.replace(schedule, multiple_of=1).lengths(n, config.num_hidden_layers)[0]
+    few = "less than a block" if share < block else f"{-(-share // block)} blocks"
+    raise PyramidError(
+        f"keep_ratio {schedule.keep_ratio:g} leaves {share} of {n} tokens, {few} of {block}, and block-sparse "
+        f"attention needs at least {least // block} blocks, {least} tokens; keep more, or build the model with a "
+        "smaller block_size or attention_type='original_full'"
+    )
+
+
+def check_bigbird(encoder: Any) -> None:
+    """Raises unless `encoder` is a `BigBirdEncoder` that a selection can stand before."""
+    if not isinstance(encoder, BigBirdEncoder):
+        raise UnsupportedModelError(f"expected a BigBirdEncoder, found {type(encoder).__name__}")
+    if encoder.config.is_decoder:
+        raise UnsupportedModelError("this BigBird is a decoder (is_decoder=True); a pyramid needs an encoder")
+    if encoder.attention_type != encoder.config.attention_type:
+        raise UnsupportedModelError(
+            "this BigBird has turned to full attention because of a short input; load it again, and give it inputs of "
+            f"at least {least_tokens(encoder.config)} tokens"
+        )
+
+
+def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
+    """The settings with lengths in whole blocks; raises for anything but a selection at the input."""
+    if config.placement != "input":
+        raise UnsupportedModelError(
+            f"BigBird can select at the input alone, got placement={config.placement!r}: its layers share one division "
+            "into blocks; use Schedule.input_only(keep_ratio)"
+        )
+    if config.weighted or config.reduce == "replace":
+        what = "weighted=True" if config.weighted else "reduce='replace'"
+        raise UnsupportedModelError(
+            f"BigBird's masks are 0 or 1 and its tokens all count once, so {what} has no meaning there; "
+            "use reduce='drop' or reduce='merge'"
+        )
+    if config.rest_from is not None:
+        raise UnsupportedModelError(
+            f"BigBird's layers work on whole blocks, so its tokens cannot rest, got rest_from={config.rest_from}; "
+            "leave it out"
+        )
+    assert isinstance(config.schedule, InputSchedule)
+    block = model.block_size if model.attention_type == "block_sparse" else 1
+    return config.replace(schedule=dataclasses.replace(config.schedule, multiple_of=block))
+
+
+def _masks(real: Tensor, block: int | None) -> dict[str, Tensor | None]:
+    """The masks of a `BigBirdLayer` for tokens of which `real` (B, N) is 1, in blocks or for full attention."""
+    if block is None:
+        return {"attention_mask": _key_bias(real)}
+    blocked, band, from_mask, to_mask = BigBirdModel.create_masks_for_block_sparse_attn(real, block)
+    return {"blocked_encoder_mask": blocked, "band_mask": band, "from_mask": from_mask, "to_mask": to_mask}
+
+
+def _key_bias(real: Tensor) -> Tensor:
+    """(B, 1, 1, N): 0 for real tokens, the lowest number for the others."""
+    return torch.zeros_like(real).masked_fill(real == 0, torch.finfo(real.dtype).min)[:, None, None]
+
+
+def _cls_alone(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
+    """What `layer` makes of the first of its tokens (B, N, D): (B, 1, D)."""
+    attention, cls = layer.attention.self, hidden[:, :1]
+    query, key, value = (
+        project(x).unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)  # (B, H, 1 or N, D/H)
+        for project, x in ((attention.query, cls), (attention.key, hidden), (attention.value, hidden))
+    )
+    scores = query @ key.transpose(-1, -2) / math.sqrt(attention.attention_head_size) + bias  # (B, H, 1, N)
+    weights = scores.softmax(dim=-1)
+    if layer.attention_type == "original_full":  # block-sparse attention has no dropout
+        weights = attention.dropout(weights)
+    context = (weights @ value).transpose(1, 2).flatten(2)
+    return cast(Tensor, layer.feed_forward_chunk(layer.attention.output(context, cls)))
+
+
+def _in_blocks(layer: Any, hidden: Tensor, masks: dict[str, Tensor | None]) -> Tensor:
+    """What `layer` makes of all of its tokens (B, N, D); for `checkpointed`, which may run it twice."""
+    with _blocks_of_training(layer):
+        return cast(Tensor, layer(hidden, **masks))
+
+
+@contextmanager
+def _blocks_of_training(layer: Any) -> Iterator[None]:
+    """Random blocks as in training, and numpy's generator as it was. Such attention has no dropout of its own.
+
+    The layer's own checkpoint is off inside: what it would run a second time, later, would draw outside of this block.
+    """
+    attention = layer.attention.self
+    with _ONE_LAYER:
+        state, mode = np.random.get_state(legacy=True), attention.training
+        checkpoints = layer.gradient_checkpointing
+        try:
+            attention.training, layer.gradient_checkpointing = True, False
+            yield
+        finally:
+            attention.training, layer.gradient_checkpointing = mode, checkpoints
+            np.random.set_state(state)

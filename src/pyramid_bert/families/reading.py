@@ -1,0 +1,61 @@
+"""Attention of one query without a key or a value of any token.
+
+The score of token x is q·(W_K x) = (W_Kᵀ q)·x, and the mean of the values is W_V times the mean of the tokens. So where
+CLS alone asks, weights are multiplied by one vector a head instead of by every token: 4d² + 2nHd multiply-accumulates,
+for 2(n + 1)d² + 2nd with keys and values. The key's bias adds the same to every score, which softmax does not see; the
+value's is added once, as the weights sum to 1. Exact but for rounding (docs/design/0017-reading-without-keys.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def can_read_without_keys(attention: Any, hidden: Tensor) -> bool:
+    """Whether a `BertSelfAttention` may run like this: nobody learns, or listens to keys and values.
+
+    Training runs as it always did, so that runs can be repeated to the digit. Layers that do not simply multiply by
+    their weights (8-bit ones, adapters around them, weights that are fetched for a call) are asked themselves.
+    """
+    projections = (attention.key, attention.value)
+    if not all(map(_is_plain, projections)):
+        return False
+    learns = hidden.requires_grad or any(weight.requires_grad for part in projections for weight in part.parameters())
+    return not attention.training and not (torch.is_grad_enabled() and learns)
+
+
+def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What CLS takes from all tokens, (B, 1, D), and the weights (B, H, 1, N) with which it does.
+
+    Args:
+        attention: A `BertSelfAttention`.
+        hidden: (B, N, D), CLS first.
+        bias: (B, 1, 1, N) added to the scores, or None.
+    """
+    heads = attention.num_attention_heads
+    query = attention.query(hidden[:, :1])[:, 0].unflatten(-1, (heads, -1)).transpose(0, 1)  # (H, B, D/H)
+    key, value = (part.weight.unflatten(0, (heads, -1)) for part in (attention.key, attention.value))  # (H, D/H, D)
+    asking = (query @ key).transpose(0, 1)  # (B, H, D)
+    scores = asking @ hidden.transpose(1, 2) * attention.scaling  # (B, H, N)
+    if bias is not None:
+        scores = scores + bias[:, 0]
+    weights = scores.softmax(dim=-1).to(hidden.dtype)
+    mixed = (weights @ hidden).transpose(0, 1)  # (H, B, D)
+    context = (mixed @ value.transpose(1, 2)).transpose(0, 1).flatten(1)  # (B, D)
+    if attention.value.bias is not None:
+        context = context + attention.value.bias
+    return context[:, None], weights[:, :, None]
+
+
+def _is_plain(part: Any) -> bool:
+    """Whether a layer is a product with its weights and nothing else, and nobody listens to it."""
+    replaced = "forward" in part.__dict__  # as accelerate does, to fetch weights
+    listens = part._forward_hooks or part._forward_pre_hooks
+    return (
+        (type(part) is nn.Linear or getattr(part, "multiplies_exactly", False))
+        and type(part.weight) is nn.Parameter
+        and not (replaced or listens)
+    )

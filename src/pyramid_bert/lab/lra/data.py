@@ -1,0 +1,168 @@
+"""Three tasks of Long Range Arena (Tay et al., 2021) as rows of small numbers: pixels of an image, bytes of a text.
+
+From a local folder, or from the hub; Pathfinder from what `pyramid-bert lra make-pathfinder` wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...checks import check_int
+from ...errors import DataError, UnknownNameError
+from ...text.sampling import shuffled
+from ..glue.tasks import load_task
+from .cifar import CLASSES, read_cifar10
+from .pathfinder.store import RECORD, read_pathfinder
+
+PAD = -1
+_SPLITS = ("train", "dev")
+
+
+@dataclass(frozen=True)
+class LraTask:
+    """A task.
+
+    Example:
+        >>> LRA_TASKS["text"].title, LRA_TASKS["text"].length
+        ('IMDB', 1000)
+
+    Attributes:
+        name: Its short name.
+        title: Its name in papers.
+        length: Tokens of a row, at most; CLS is not counted.
+        vocabulary: Tokens are numbers from 0 up to this, exclusive.
+        classes: How many there are.
+    """
+
+    name: str
+    title: str
+    length: int
+    vocabulary: int
+    classes: int
+
+
+@dataclass(frozen=True, eq=False)
+class LraData:
+    """The rows of one split of a task.
+
+    Attributes:
+        ids: (rows, length) int16: tokens from 0 up to the vocabulary, -1 after the end of a row.
+        lengths: (rows,) int64: tokens of each row.
+        labels: (rows,) int64: classes from 0.
+    """
+
+    ids: NDArray[np.int16]
+    lengths: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+LRA_TASKS: Mapping[str, LraTask] = MappingProxyType(
+    {
+        task.name: task
+        for task in (
+            LraTask("cifar10", "CIFAR-10", 1024, 256, len(CLASSES)),
+            LraTask("text", "IMDB", 1000, 256, 2),
+            LraTask("pathfinder32", "Pathfinder", 1024, 256, 2),
+        )
+    }
+)
+
+
+def load_lra(
+    task: str, folder: str | Path | None, split: Literal["train", "dev"], *, rows: int | None = None, seed: int = 0
+) -> LraData:
+    r"""The rows of one split of a task, or a fixed sample of them.
+
+    Args:
+        task: One of `LRA_TASKS`.
+        folder: The folder of the task, or the one above it; docs/data.md shows the layouts. None takes CIFAR-10 and
+            IMDB from the hub.
+        split: "train", or "dev": the test set of CIFAR-10 and IMDB; of Pathfinder the tenth after the first eight.
+        rows: Take so many rows, in their order, with the shares of the classes as in all; all if there are no more.
+        seed: Of the sample.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "train.tsv").write_text("sentence\tlabel\nfine\t1\ndull mess\t0\n")
+        ...     data = load_lra("text", folder, "train")
+        >>> bytes(data.ids[1, :9].astype("uint8")), data.lengths.tolist(), data.labels.tolist()
+        (b'dull mess', [4, 9], [1, 0])
+    """
+    if task not in LRA_TASKS:
+        raise UnknownNameError("Long Range Arena task", task, LRA_TASKS)
+    if split not in _SPLITS:
+        raise UnknownNameError(f"split of {LRA_TASKS[task].title}", split, _SPLITS)
+    if rows is not None:
+        check_int("rows", rows, 1, "leave it out for all rows")
+    place = None if folder is None else Path(folder)
+    if task == "text":
+        return _bytes(place, split, rows, seed)
+    images, labels = read_cifar10(place, split) if task == "cifar10" else _pathfinder(place, split)
+    keep = sample_balanced(labels, rows, seed)
+    ids = images[keep].reshape(len(keep), -1).astype(np.int16)
+    return LraData(ids, np.full(len(keep), ids.shape[1], np.int64), labels[keep].astype(np.int64))
+
+
+def sample_balanced(labels: NDArray[np.integer], rows: int | None, seed: int) -> NDArray[np.int64]:
+    """The numbers of so many rows, in order, with each class as frequent as in all rows, as nearly as can be.
+
+    The choice depends on labels, rows and seed alone, on any machine and with any version of anything.
+
+    Example:
+        >>> sample_balanced(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).tolist()
+        [2, 3, 4]
+    """
+    if rows is None or rows >= len(labels):
+        return np.arange(len(labels))
+    classes, counts = np.unique(labels, return_counts=True)
+    shares = counts * rows
+    quotas = shares // len(labels)
+    # What is left over goes to the classes that were cut most, the lower number first.
+    by_rest = np.argsort(-(shares % len(labels)), kind="stable")
+    quotas[by_rest[: rows - quotas.sum()]] += 1
+    order = np.array(shuffled(len(labels), seed))
+    kept = [order[labels[order] == one][:quota] for one, quota in zip(classes, quotas, strict=True)]
+    return np.sort(np.concatenate(kept))
+
+
+def _bytes(folder: Path | None, split: str, rows: int | None, seed: int) -> LraData:
+    """IMDB, byte by byte, cut to the task's length."""
+    table = load_task("imdb", folder, split)
+    labels = np.array(table.labels, np.int64)
+    keep = sample_balanced(labels, rows, seed)
+    length = LRA_TASKS["text"].length
+    ids = np.full((len(keep), length), PAD, np.int16)
+    lengths = np.zeros(len(keep), np.int64)
+    for row, number in enumerate(keep):
+        text = np.frombuffer(str(table.texts[number]).encode("utf-8")[:length], np.uint8)
+        ids[row, : len(text)] = text
+        lengths[row] = len(text)
+    return LraData(ids, lengths, labels[keep])
+
+
+def _pathfinder(folder: Path | None, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The first eight tenths of the images, or the tenth after them; the last tenth is Long Range Arena's test set."""
+    if folder is None:
+        raise DataError(
+            "Pathfinder is not on the hub; make it with `pyramid-bert lra make-pathfinder --out DIR --n 20000` and "
+            "give DIR"
+        )
+    inner = folder / "pathfinder32"
+    place = inner if (inner / RECORD).is_file() and not (folder / RECORD).is_file() else folder
+    made = read_pathfinder(place)
+    window = made.record.settings.window
+    if window**2 != LRA_TASKS["pathfinder32"].length:
+        raise DataError(f"the images in {place} are {window}x{window}, not 32x32; make them with a window of 32")
+    count = len(made.labels)
+    start, stop = (0, count * 8 // 10) if split == "train" else (count * 8 // 10, count * 9 // 10)
+    if start == stop:
+        raise DataError(f"{place} has {count} images, too few for the split {split!r}; make at least 10")
+    return made.images[start:stop], made.labels[start:stop]

@@ -1,0 +1,138 @@
+"""What a Pathfinder image is made of, checked once: sizes in pixels, lengths of snakes in dashes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from numbers import Real
+from typing import Any
+
+from ....checks import check_int
+from ....errors import PyramidError, UnknownNameError
+
+# Dashes of a long snake.
+DIFFICULTIES = {"easy": 6, "intermediate": 9, "hard": 14}
+# Distractors hold so many dashes in all, whatever their length.
+_DISTRACTOR_DASHES = 20
+# Half of a pixel's diagonal: what keeps so far from a dash shares no pixel with it.
+_APART = 0.71
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathfinderSettings:
+    """The parameters of an image; the defaults are those of Long Range Arena's 32x32 images, hard.
+
+    Example:
+        >>> PathfinderSettings().contour_length, PathfinderSettings.of("easy").contour_length
+        (14, 6)
+
+    Attributes:
+        window: Height and width of the image.
+        padding: Nothing but the discs comes so near to the edge.
+        dash_length: Of a dash.
+        dash_thickness: Of a dash.
+        dash_margin: Half of the gap between two dashes of a snake, and what others keep away from it.
+        marker_radius: Of the two discs.
+        contour_length: Dashes of each of the two long snakes.
+        distractor_length: Dashes of a distractor.
+        distractors: How many there are; one that finds no room is left out.
+        seed_distance: Between the first ends of the long snakes; the first of them begins twice as far from the edges.
+        continuity: How straight snakes are: a turn of d has the weight cos(continuity * d) squared.
+        target_contrast: Brightness of the long snakes' dashes; of a disc it is 1.
+        distractor_contrast: Brightness of the distractors' dashes.
+    """
+
+    window: int = 32
+    padding: int = 1
+    dash_length: float = 2.0
+    dash_thickness: float = 0.5
+    dash_margin: float = 1.0
+    marker_radius: float = 1.5
+    contour_length: int = 14
+    distractor_length: int = 4
+    distractors: int = 5
+    seed_distance: float = 7.0
+    continuity: float = 1.0
+    target_contrast: float = 1.5
+    distractor_contrast: float = 2.0
+
+    def __post_init__(self) -> None:
+        # A snake of one dash has no pixel for its other end, and both ends of one of two may be the same pixel.
+        for name, low in (("window", 5), ("contour_length", 3), ("distractor_length", 1)):
+            check_int(name, getattr(self, name), low, f"Long Range Arena has {_DEFAULTS[name]}")
+        for name in ("padding", "distractors"):
+            check_int(name, getattr(self, name), 0, f"Long Range Arena has {_DEFAULTS[name]}")
+        # Thinner dashes fall between the points that pixels are sampled at; nearer snakes may begin at one pixel.
+        for name, least in (("dash_margin", 0), ("continuity", 0), ("dash_thickness", 0.2), ("seed_distance", 1)):
+            self._check_number(name, least)
+        for name in ("dash_length", "marker_radius", "target_contrast", "distractor_contrast"):
+            self._check_number(name)
+        self._check_apart()
+        self._check_room()
+
+    def _check_number(self, name: str, least: float | None = None) -> None:
+        """Raises unless it is a number of at least `least`; above 0 without it."""
+        value = getattr(self, name)
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or (value <= 0 if least is None else value < least):
+            allowed = "above 0" if least is None else f"of at least {least:g}"
+            raise PyramidError(
+                f"{name} must be a number {allowed}, got {value!r}; Long Range Arena has {_DEFAULTS[name]}"
+            )
+
+    def _check_apart(self) -> None:
+        """Raises if two snakes may share a pixel: a disc could lie on both."""
+        half = self.dash_thickness / 2
+        if half + self.dash_margin < _APART:
+            raise PyramidError(
+                f"with a dash_thickness of {self.dash_thickness} and a dash_margin of {self.dash_margin} a disc could "
+                f"lie on two snakes: half of the first and the second must add up to at least {_APART}, got "
+                f"{half + self.dash_margin:g}; make dash_margin at least {math.ceil(100 * (_APART - half)) / 100:g}"
+            )
+
+    def _check_room(self) -> None:
+        """Raises for what cannot fit into the window, whatever is drawn."""
+        inner = self.window - 2 * self.padding
+        size = f"{self.window}x{self.window}"
+        if inner < 1:
+            raise PyramidError(f"a padding of {self.padding} leaves nothing of a {size} window; make it smaller")
+        if 2 * self.marker_radius > self.window:
+            raise PyramidError(
+                f"discs of marker_radius {self.marker_radius} are larger than the {size} window; "
+                f"it must be at most {self.window / 2:g}"
+            )
+        if math.ceil(4 * self.seed_distance) >= self.window:
+            raise PyramidError(
+                f"a seed_distance of {self.seed_distance} leaves no place for the first dash in a {size} window: it "
+                f"stays twice that away from the edges; it must be below {self.window / 4:g}"
+            )
+        if max(self.dash_length, self.dash_thickness) + 2 * self.dash_margin > math.sqrt(2) * inner:
+            raise PyramidError(
+                f"a dash of dash_length {self.dash_length} and dash_thickness {self.dash_thickness} with a "
+                f"dash_margin of {self.dash_margin} does not fit into a {size} window with a padding of {self.padding}"
+            )
+
+    @classmethod
+    def of(cls, difficulty: str) -> PathfinderSettings:
+        """The settings of "easy", "intermediate" or "hard" images: snakes of 6, 9 or 14 dashes."""
+        if difficulty not in DIFFICULTIES:
+            raise UnknownNameError("difficulty", difficulty, DIFFICULTIES)
+        length = DIFFICULTIES[difficulty]
+        return cls(
+            contour_length=length, distractor_length=length // 3, distractors=_DISTRACTOR_DASHES // (length // 3)
+        )
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> PathfinderSettings:
+        """The inverse of `to_dict`; raises for names that are none."""
+        for name in values:
+            if name not in _DEFAULTS:
+                raise UnknownNameError("Pathfinder setting", name, _DEFAULTS)
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+_DEFAULTS = {name: field.default for name, field in PathfinderSettings.__dataclass_fields__.items()}

@@ -1,0 +1,138 @@
+"""The shapes that Pathfinder images are put together from, computed once for all images of the same settings.
+
+A dash starts at a whole pixel, its anchor, and runs back from there in one of 360 directions: 360 pictures, and as many
+masks. A mask, and all that is taken in an image, is one integer with a bit for each pixel. So "is there room for this
+dash here?" is a shift and an AND, and "where is there room for it?" some ten shifts.
+
+Boards are wider than the window on all sides by `guard` pixels, which count as taken: nothing wraps round.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import PyramidError
+from .settings import PathfinderSettings
+
+_SAMPLES = 8  # a pixel's coverage is counted on a grid of 8 x 8 points
+_TAKEN = 0.5  # a mask takes the pixels of which it covers so much
+_PARTS = 4  # pivots are rounded to quarters of a pixel
+
+
+class Turn(NamedTuple):
+    """One way for a snake to go on: where its next dash ends, seen from the pivot's pixel, and how likely."""
+
+    row: int
+    column: int
+    degree: int
+    weight: float
+
+
+class Stamps:
+    """Pictures and masks of dashes and discs, by direction, and the ways on from a dash.
+
+    Attributes:
+        guard: Pixels round the window, and from the middle to the edge of a stamp.
+        side: Width of a board.
+        dashes: Coverage of the pixels round the anchor, by degree.
+        disc: Coverage of the pixels round the middle of a disc.
+        masks: Bits of the pixels that a dash takes; shift by `place` of its anchor.
+        border: Bits of the pixels that nothing may take.
+        window: Bits of all `place`s.
+        directions: (row, column) of a step of one pixel, by degree.
+    """
+
+    def __init__(self, settings: PathfinderSettings) -> None:
+        self.settings = settings
+        radius = settings.dash_thickness / 2
+        reach = settings.dash_length + radius + settings.dash_margin
+        self.guard = math.ceil(max(reach, settings.marker_radius)) + 1
+        self.side = settings.window + 2 * self.guard
+        angles = [math.radians(degree) for degree in range(360)]
+        self.directions = [(math.sin(angle), math.cos(angle)) for angle in angles]
+        self.dashes = [self._coverage(direction, radius) for direction in self.directions]
+        self.disc = self._coverage((0.0, 0.0), settings.marker_radius)
+        shapes = [self._coverage(direction, radius + settings.dash_margin) >= _TAKEN for direction in self.directions]
+        self._offsets = [[int(r) * self.side + int(c) for r, c in np.argwhere(shape)] for shape in shapes]
+        self.masks = [sum(1 << offset for offset in offsets) for offsets in self._offsets]
+        self.window = self._square(0, settings.window)
+        inside = self._square(self.guard + settings.padding, settings.window - 2 * settings.padding)
+        self.border = (1 << self.side**2) - 1 & ~inside
+        self._turns: dict[tuple[int, int, int], list[Turn]] = {}
+        self._check_area(inside)
+
+    def _coverage(self, direction: tuple[float, float], radius: float) -> NDArray[np.float32]:
+        """The share of each pixel that lies within `radius` of the line that runs back from the middle pixel."""
+        width = 2 * self.guard + 1
+        at = (np.arange(width * _SAMPLES) + 0.5) / _SAMPLES - width / 2
+        rows, columns = at[:, None], at[None, :]
+        length = self.settings.dash_length
+        along = np.clip(-(rows * direction[0] + columns * direction[1]), 0, length)
+        squared = (rows + along * direction[0]) ** 2 + (columns + along * direction[1]) ** 2
+        inside = (squared <= radius**2).reshape(width, _SAMPLES, width, _SAMPLES)
+        share: NDArray[np.float32] = inside.mean(axis=(1, 3), dtype=np.float64).astype(np.float32)
+        return share
+
+    def _square(self, start: int, size: int) -> int:
+        line = ((1 << size) - 1) << start
+        return sum(line << (row * self.side) for row in range(start, start + size))
+
+    def _check_area(self, inside: int) -> None:
+        """Raises if the long snakes need more pixels than there are: dashes that are no neighbours share none."""
+        settings = self.settings
+        dashes = 2 * -(-settings.contour_length // 2)
+        needed, there = dashes * min(mask.bit_count() for mask in self.masks), inside.bit_count()
+        if needed > there:
+            raise PyramidError(
+                f"two snakes of contour_length {settings.contour_length} need at least {needed} pixels and a window "
+                f"of {settings.window} with a padding of {settings.padding} has {there}; "
+                "make the snakes shorter or the window larger"
+            )
+
+    def place(self, row: int, column: int) -> int:
+        """By how many bits a mask is shifted to put its anchor at this pixel of the window."""
+        return row * self.side + column
+
+    def free(self, degree: int, taken: int) -> int:
+        """The places, as bits, where a dash in this direction takes nothing that is taken."""
+        blocked = 0
+        for offset in self._offsets[degree]:
+            blocked |= taken >> offset
+        return self.window & ~blocked
+
+    def turns(self, pivot_row: float, pivot_column: float, degree: int) -> tuple[int, int, list[Turn]]:
+        """The pixel of a pivot, and the ways to go on from there for a snake that came in this direction."""
+        row, row_part = divmod(round(pivot_row * _PARTS), _PARTS)
+        column, column_part = divmod(round(pivot_column * _PARTS), _PARTS)
+        key = (row_part, column_part, degree)
+        if key not in self._turns:
+            self._turns[key] = self._ways(row_part / _PARTS, column_part / _PARTS, degree)
+        return row, column, self._turns[key]
+
+    def _ways(self, pivot_row: float, pivot_column: float, degree: int) -> list[Turn]:
+        """The pixels on the circle where the next dash may end, with their weights."""
+        radius = self.settings.dash_length + self.settings.dash_margin
+        box = range(-math.ceil(radius) - 1, math.ceil(radius) + 3)
+        ways = []
+        for row in box:
+            for column in box:
+                down, right = row - pivot_row, column - pivot_column
+                if not max(radius - 0.5, 0) ** 2 <= down**2 + right**2 <= (radius + 0.5) ** 2:
+                    continue
+                angle = math.degrees(math.atan2(down, right))
+                turn = math.radians(abs((angle - degree + 180) % 360 - 180))
+                weight = math.cos(min(self.settings.continuity * turn, math.pi / 2)) ** 2
+                if weight > 1e-9:
+                    ways.append(Turn(row, column, round(angle) % 360, weight))
+        return ways
+
+
+@lru_cache(maxsize=8)
+def stamps_of(settings: PathfinderSettings) -> Stamps:
+    """The stamps of these settings, made once in a process; raises if snakes are too long for the window."""
+    return Stamps(settings)

@@ -1,0 +1,289 @@
+"""The figures of the report: functions from data to matplotlib figures, and what turns those into SVG and PNG.
+
+Ink is one colour that the page replaces by its own, so a figure is readable on light and on dark. The other colours are
+told apart by colour-blind eyes and by both backgrounds.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import MissingExtraError
+from ...explain.explanation import Explanation
+from ...explain.terminal import pieces, stages
+from ...files import check_writable, write_bytes
+from .charts import fit_line
+from .findings import undefined
+from .model import EncoderView
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK = "#1d2025"
+BLUE, ORANGE, GREEN, PINK, GREY = "#2f86c8", "#d55e00", "#0f9d76", "#c86a9c", "#8a9099"
+MAX_TOKENS = 40  # a token pyramid of more is no picture
+STYLE: Any = {  # matplotlib's type for it is the list of all keys
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "grid.color": INK,
+    "grid.alpha": 0.14,
+    "svg.fonttype": "none",  # words stay words: smaller, searchable, in the page's font
+    "svg.hashsalt": "pyramid-bert",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and what is said of it.
+
+    Attributes:
+        key: For file names and links.
+        title: What it shows.
+        caption: How to read it.
+        figure: The figure itself.
+    """
+
+    key: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The report's style, for figures that are made or written inside of the block."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "report", "drawing figures") from error
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def _panels(count: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Any]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(np.atleast_1d(figure.subplots(1, count, **options)).ravel())
+
+
+# ---- what the paper shows ----
+
+
+def cls_similarity(views: Sequence[EncoderView]) -> Figure:
+    """Histograms of the cosine similarity between CLS and each other token, a panel an encoder."""
+    figure, panels = _panels(len(views), 2.5 * len(views), 2.4, sharey=True)
+    low = min(0.0, *(float(view.similarity.min()) for view in views))
+    for panel, view in zip(panels, views, strict=True):
+        weights = np.full(len(view.similarity), 100 / len(view.similarity))
+        panel.hist(view.similarity, bins=np.linspace(low, 1, 41).tolist(), weights=weights, color=BLUE)
+        mean = float(view.similarity.mean())
+        panel.axvline(mean, color=ORANGE, linewidth=1.5)
+        panel.set(title=f"encoder {view.layer}: mean {mean:.2f}", xlabel="cosine similarity with CLS")
+        panel.grid(axis="y")
+    panels[0].set_ylabel("% of tokens")
+    return figure
+
+
+def clusters(views: Sequence[EncoderView]) -> Figure:
+    """Histograms of the number of DBSCAN clusters that the tokens of a text form, a panel an encoder."""
+    figure, panels = _panels(len(views), 2.5 * len(views), 2.4, sharey=True)
+    most = max(int(view.clusters.max()) for view in views)
+    step = max(1, -(-most // 30))
+    for panel, view in zip(panels, views, strict=True):
+        weights = np.full(len(view.clusters), 100 / len(view.clusters))
+        edges = (np.arange(1, most + step + 1, step) - 0.5).tolist()
+        panel.hist(view.clusters, bins=edges, weights=weights, color=GREEN, rwidth=0.9)
+        mean = float(view.clusters.mean())
+        panel.axvline(mean, color=ORANGE, linewidth=1.5)
+        panel.set(title=f"encoder {view.layer}: mean {mean:.1f}", xlabel="clusters in a text")
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.grid(axis="y")
+    panels[0].set_ylabel("% of texts")
+    return figure
+
+
+def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
+    """A box plot of the tokens of a text, a row a task, with mean and median marked and named."""
+    names = list(lengths)
+    figure, (panel,) = _panels(1, 7.5, 1.0 + 0.42 * len(names))
+    rows = range(len(names), 0, -1)
+    panel.boxplot(
+        [list(lengths[name]) for name in names],
+        positions=list(rows),
+        orientation="horizontal",
+        widths=0.55,
+        showmeans=True,
+        patch_artist=True,
+        boxprops={"facecolor": BLUE, "alpha": 0.35, "edgecolor": INK},
+        medianprops={"color": ORANGE, "linewidth": 2},
+        meanprops={"marker": "D", "markerfacecolor": GREEN, "markeredgecolor": GREEN, "markersize": 6},
+        whiskerprops={"color": INK},
+        capprops={"color": INK},
+        flierprops={"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
+    )
+    panel.set_yticks(list(rows), names)
+    for row, name in zip(rows, names, strict=True):
+        mean, middle = np.mean(lengths[name]), np.median(lengths[name])
+        words = f"mean {mean:.0f}, median {middle:.0f}"
+        panel.annotate(words, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9)
+    panel.set_xlabel("tokens of a text (box: quartiles; line: median; diamond: mean)")
+    panel.grid(axis="x")
+    return figure
+
+
+def fitted_lines(cells: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], against: str) -> Figure:
+    """Metric against speed-up of every cell with a straight line through each series, a panel a task.
+
+    Args:
+        cells: (task's title, series, speed-up and metric of each cell).
+        against: The name of the axis of speed-ups.
+    """
+    titles, names = (list(dict.fromkeys(cell[place] for cell in cells)) for place in (0, 1))
+    figure, panels = _panels(len(titles), max(3.6 * len(titles), 5), 3.1)
+    for panel, title in zip(panels, titles, strict=True):
+        for _, name, points in (cell for cell in cells if cell[0] == title and cell[2]):
+            number = names.index(name) % 4
+            colour, line = (BLUE, ORANGE, GREEN, PINK)[number], fit_line(points)
+            panel.plot(*zip(*points, strict=True), "osD^"[number], color=colour, markersize=5, alpha=0.75, label=name)
+            if line is not None:
+                panel.plot(*zip(*line.ends, strict=True), color=colour, linewidth=1.5)
+        panel.set(title=title, xlabel=against)
+        panel.legend(frameon=False, fontsize=8)
+        panel.grid()
+    panels[0].set_ylabel("metric, %")
+    return figure
+
+
+def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Mutual information between predictions with and without the k-th token, a panel an encoder, a line a method."""
+    layers = list(dict.fromkeys(int(row["layer"]) for row in rows))
+    methods = list(dict.fromkeys(str(row["method"]) for row in rows))
+    figure, panels = _panels(len(layers), max(3.1 * len(layers), 5), 2.9, sharey=True)
+    for panel, layer in zip(panels, layers, strict=True):
+        for row in rows:
+            if row["layer"] == layer:
+                colour = (BLUE, ORANGE, GREEN, PINK)[methods.index(row["method"]) % 4]
+                label = row["method"] + ("" if undefined(row["spearman"]) else f" (ρ = {row['spearman']:.2f})")
+                panel.plot(row["ranks"], row["mutual_information"], ".-", color=colour, label=label)
+        panel.set(title=f"encoder {layer}", xlabel="rank of the token removed")
+        panel.legend(frameon=False, fontsize=8)
+        panel.grid()
+    panels[0].set_ylabel("mutual information")
+    return figure
+
+
+# ---- what a pyramid does ----
+
+
+def schedule_pyramid(lengths: Mapping[int, Sequence[int]]) -> Figure:
+    """The pyramid itself: tokens after each layer as bars, the first layer at the bottom, a panel an input length."""
+    figure, panels = _panels(len(lengths), 2.5 * len(lengths), 0.9 + 0.26 * (len(next(iter(lengths.values()))) + 1))
+    for panel, (n, kept) in zip(panels, lengths.items(), strict=True):
+        rows = [n, *kept]
+        colours = [GREY, *(BLUE if now == before else ORANGE for before, now in zip(rows, kept, strict=False))]
+        panel.barh(range(len(rows)), rows, left=[-count / 2 for count in rows], height=0.84, color=colours)
+        for row, count in enumerate(rows):
+            panel.annotate(f"{count}", (count / 2, row), xytext=(4, 0), textcoords="offset points", va="center", size=8)
+        panel.set_yticks(range(len(rows)), ["input", *(str(layer) for layer in range(1, len(rows)))], fontsize=8)
+        panel.set(title=f"{n} tokens", xlim=(-n * 0.52, n * 0.68), xticks=[])
+        panel.spines[["left", "bottom"]].set_visible(False)
+        panel.tick_params(length=0)
+    panels[0].set_ylabel("layer")
+    return figure
+
+
+def radius_by_layer(radius: NDArray[Any]) -> Figure:
+    """A box plot of the covering radius (texts, layers) by layer; layers that drop nothing are left empty."""
+    layers = radius.shape[1]
+    figure, (panel,) = _panels(1, 7.5, 2.8)
+    values = [radius[:, layer][radius[:, layer] > 0] for layer in range(layers)]
+    panel.boxplot(
+        values,
+        positions=list(range(1, layers + 1)),
+        widths=0.6,
+        patch_artist=True,
+        boxprops={"facecolor": PINK, "alpha": 0.4, "edgecolor": INK},
+        medianprops={"color": ORANGE, "linewidth": 2},
+        whiskerprops={"color": INK},
+        capprops={"color": INK},
+        flierprops={"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
+    )
+    for layer, found in enumerate(values, start=1):
+        if not len(found):
+            panel.annotate("drops\nnothing", (layer, 0), ha="center", va="bottom", fontsize=7, alpha=0.7)
+    panel.set(xlabel="layer", ylabel="covering radius", ylim=(0, None))
+    panel.grid(axis="y")
+    return figure
+
+
+def token_pyramid_figure(explanation: Explanation) -> Figure:
+    """One text's pyramid: tokens from left to right, layers from the bottom up, a cell where a token is left.
+
+    A long text is cut to its first tokens.
+    """
+    shown, found = pieces(explanation.tokens)[:MAX_TOKENS], stages(explanation)
+    figure, (panel,) = _panels(1, max(4.0, 0.34 * len(shown) + 1.4), 1.3 + 0.3 * len(found))
+    for row, stage in enumerate(found):
+        kept = set(stage.kept)
+        for position in range(len(shown)):
+            here = position in kept
+            colour = PINK if position == 0 else BLUE
+            panel.barh(
+                row, 0.88, left=position - 0.44, height=0.8, color=colour if here else GREY, alpha=1 if here else 0.12
+            )
+    for position, piece in enumerate(shown):
+        name = ("…" if piece.attached else "") + piece.text
+        panel.text(position, -0.7, name[:18], rotation=60, ha="right", va="top", fontsize=8, parse_math=False)
+    panel.set_yticks(range(len(found)), [f"{stage.label} ({len(stage.kept)})" for stage in found], fontsize=8)
+    panel.set(xticks=[], xlim=(-0.7, len(shown) - 0.3), ylim=(-0.6, len(found) - 0.4))
+    panel.spines[["left", "bottom"]].set_visible(False)
+    panel.tick_params(length=0)
+    return figure
+
+
+# ---- files ----
+
+
+def svg_of(figure: Figure, *, prefix: str | None = None) -> str:
+    """A figure as SVG: a file of its own, or with a prefix for its ids a part of a page, in the page's ink."""
+    out = io.StringIO()
+    with styled(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a font without some glyph: the browser has others
+        figure.savefig(out, format="svg", transparent=prefix is not None, metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    if prefix is None:
+        return text
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\b(id=")', rf"\1{prefix}-", text)
+    text = re.sub(r'(url\(#|href="#)', rf"\1{prefix}-", text)
+    return re.sub(rf"{INK}|#000000", "currentColor", text)
+
+
+def write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
+    """Writes each picture as PNG and SVG, and returns the files."""
+    check_writable(folder)
+    files = []
+    for picture in pictures:
+        png = io.BytesIO()
+        with styled(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            picture.figure.savefig(png, format="png", dpi=150)
+        for suffix, data in ((".png", png.getvalue()), (".svg", svg_of(picture.figure).encode())):
+            write_bytes(folder / f"{picture.key}{suffix}", data)
+            files.append(folder / f"{picture.key}{suffix}")
+    return files

@@ -1,0 +1,323 @@
+"""One cell, from data to record: train or not, evaluate on dev at true lengths, count what it saves."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import platform
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...bench.ledger import measure
+from ...bench.machine import describe_machine
+from ...bench.models import model_pair
+from ...bench.workload import Workload
+from ...classifier import PyramidClassifier
+from ...config import PyramidConfig
+from ...cost import Cost, Placement, space_reduction
+from ...errors import PyramidError
+from ...families.loading import load_model
+from ...files import replacing_folder
+from ...text.sampling import sample_rows, table_hash
+from ...text.tables import Table
+from ...training.trainer import TrainSettings, quiet_transformers
+from ..glue.tasks import TASKS, Task, load_task
+from ..lra.presets import LRA_NAMES
+from .grid import Cell
+from .store import Store
+
+FORMAT = 1
+POLL_SECONDS = 1.0
+_RECORD = "record"
+SAMPLE_SEED = 0  # all seeds of a study train on the same rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where a study runs: what differs from machine to machine, and determines no result.
+
+    Attributes:
+        file: The experiment file, as the command line names it.
+        model: Where the pretrained model is: a folder, or a name on the hub; "" where none is needed.
+        data: The folder of the tasks; None for the hub.
+        work: Where the dense classifiers of all studies are kept.
+        threads: Threads for torch; None leaves it alone.
+        weights: Hash of the pretrained weights.
+        rows: Hashes of the rows of each task, under "train" and "dev".
+        commit: The commit of this library, for the record.
+    """
+
+    file: str
+    model: str
+    data: str | None
+    work: str
+    threads: int | None = None
+    weights: str = ""
+    rows: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    commit: str | None = None
+
+    def dense_folder(self, cell: Cell) -> Path:
+        """Where the dense classifier that a cell makes or starts from is, or will be.
+
+        A cell's id names neither the pretrained weights nor the rows, so the path does: studies share the folder.
+        """
+        made_of = f"{self.weights[:10]}-{self.rows[cell.task]['train'][:10]}"
+        return Path(self.work) / "dense" / made_of / (cell.dense or cell.key)
+
+    def has_dense(self, cell: Cell) -> bool:
+        """Whether that classifier is there, or never will be: those of Long Range Arena are not kept."""
+        return cell.task in LRA_NAMES or (self.dense_folder(cell) / "classifier.json").is_file()
+
+
+def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, Any]:
+    """The record of a cell.
+
+    A dense one leaves its classifier and its record in the work folder. If they are there already, whichever study made
+    them, the record is taken over, unless `anew` has the cell's key.
+    """
+    _use_threads(site)
+    if cell.task in LRA_NAMES:
+        from .arena import run_arena_cell  # which takes parts from here
+
+        return run_arena_cell(cell, site)
+    if not cell.is_dense:
+        return _run(cell, site)[0]
+    folder = site.dense_folder(cell)
+    with _alone_with(folder):
+        record = None if cell.key in anew else _kept_record(cell, site)
+        if record is None:
+            record, classifier = _run(cell, site)
+            _keep(classifier, record, folder)
+    return record
+
+
+def _use_threads(site: Site) -> None:
+    if site.threads:
+        torch.set_num_threads(site.threads)
+
+
+def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], PyramidClassifier]:
+    start = time.perf_counter()
+    train, dev = tables(cell, site.data)
+    classifier = _classifier(cell, site)
+    settings = None if cell.training is None else train_settings(cell)
+    loaded = time.perf_counter()
+    if settings is not None:
+        teacher = PyramidClassifier.load(site.dense_folder(cell)) if cell.distills else None
+        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, progress=False)
+    trained = time.perf_counter()
+    metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=TASKS[cell.task].eval_batch_size)
+    lengths = [len(item) for item in classifier.encode(dev.texts)]
+    record = {
+        "format": FORMAT,
+        "id": cell.id,
+        "name": cell.name,
+        "status": "done",
+        "cell": cell.to_dict(),
+        **score(TASKS[cell.task], metrics),
+        **counted(cell, classifier.model.config, lengths),
+        "seconds": {
+            "train": trained - loaded if settings is not None else 0.0,
+            "total": time.perf_counter() - start,
+        },
+        "training": None if settings is None else dataclasses.asdict(settings),
+        "pyramid": None if classifier.settings is None else classifier.settings.to_dict(),
+        "rows": {"train": len(train.texts), "dev": len(dev.texts)},
+        "data": {"train": table_hash(train), "dev": table_hash(dev)},
+        "weights": site.weights,
+        **provenance(cell, site, f"--only {cell.id} --again"),
+    }
+    return record, classifier
+
+
+def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, Any]:
+    """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev."""
+    if cell.schedule is None:
+        raise PyramidError("a dense cell has nothing to measure: it is a side of every measurement")
+    start = time.perf_counter()
+    _use_threads(site)
+    _, dev = tables(cell, site.data)
+    rows = sample_rows(dev, min(plan["rows"], len(dev.texts)), SAMPLE_SEED)
+    dense, pyramid, tokenizer = model_pair(site.model, "", cell.schedule, dict(cell.settings))
+    workload = Workload.from_texts(
+        tokenizer,
+        rows.texts,
+        positions=dense.config.max_position_embeddings,
+        max_length=cell.max_length,
+        source=f"{len(rows.texts)} rows of {cell.task} dev",
+    )
+    ledger = measure(dense, pyramid, workload, batch_size=plan["batch_size"], rounds=plan["rounds"])
+    entries = ledger.entries
+    key = cell.measurement(plan)
+    return {
+        "format": FORMAT,
+        "key": key,
+        "status": "done",
+        "over_a": entries["pyramid"].speedup_over["padded"],
+        "over_c": entries["pyramid"].speedup_over["sorted"],
+        "dense_over_a": entries["sorted"].speedup_over["padded"],
+        "seconds": {"total": time.perf_counter() - start},
+        "ledger": ledger.to_dict(),
+        "weights": site.weights,
+        **provenance(cell, site, f"--measure --only '{cell.id}' --again"),
+    }
+
+
+@lru_cache(maxsize=4)
+def _load(task: str, folder: str | None, split: str, rows: int | None) -> Table:
+    table = load_task(task, folder, split)
+    return table if rows is None or rows >= len(table.texts) else sample_rows(table, rows, SAMPLE_SEED)
+
+
+def tables(cell: Cell, folder: str | None) -> tuple[Table, Table]:
+    """The rows that a cell is trained and evaluated on."""
+    return _load(cell.task, folder, "train", cell.rows), _load(cell.task, folder, "dev", cell.dev_rows)
+
+
+def train_settings(cell: Cell) -> TrainSettings:
+    """How a cell is trained; raises when a value is out of range."""
+    return TrainSettings(**(cell.training or {}), seed=cell.seed)
+
+
+def pyramid_config(cell: Cell) -> PyramidConfig | None:
+    """The pyramid of a cell; None for a dense one. Raises when its settings do not fit together."""
+    if cell.schedule is None:
+        return None
+    settings = PyramidConfig(schedule=cell.schedule, seed=cell.seed, **cell.settings)
+    if settings.metric == "sensitivity":
+        raise PyramidError(
+            "metric='sensitivity' is measured on a classifier that has been trained, which a study does not do; use "
+            "'euclidean' or 'cosine', or find_pyramid"
+        )
+    return settings
+
+
+def fingerprint(path: str) -> tuple[str, Any]:
+    """The hash of a pretrained model's weights and its config; a head that is still to be made does not count."""
+    with quiet_transformers():
+        model, new_head = load_model(path)
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        if not (new_head and name.startswith("classifier.")):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest(), model.config
+
+
+def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
+    """Ideal speed-ups on rows of these lengths, by multiply-accumulates, and the space saved at N.
+
+    Over a: against the dense model with every row padded to N. Over c: against the dense model at true lengths.
+    """
+    layers, n = config.num_hidden_layers, cell.max_length
+    pyramid = pyramid_config(cell)
+    ours = dense = padded = 0
+    for length, rows in Counter(lengths).items():
+        if pyramid is None:
+            cost = Cost.of((length,) * layers, length, config.hidden_size, config.intermediate_size)
+        else:
+            cost = pyramid.cost(pyramid.schedule.lengths(length, layers), length, config)
+        ours += rows * cost.macs
+        dense += rows * cost.dense_macs
+        padded += rows * Cost.of((n,) * layers, n, config.hidden_size, config.intermediate_size).macs
+    at_n: Sequence[int] = (n,) * layers
+    placement: Placement = "middle"
+    if pyramid is not None and pyramid.reduce != "replace":  # which keeps every token
+        at_n, placement = pyramid.schedule.lengths(n, layers), pyramid.placement or "middle"
+    return {
+        "ideal": {"over_a": padded / ours, "over_c": dense / ours},
+        "space": {
+            "printed": space_reduction(at_n, n, config.hidden_size, reading="printed"),
+            "attention_input": space_reduction(at_n, n, config.hidden_size, placement=placement),
+        },
+        "mean_length": sum(lengths) / len(lengths),
+    }
+
+
+def provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
+    """Where and by what a record was made, and the command that makes it again."""
+    options = [selection]
+    options += [] if site.model in (cell.model, "") else ["--model DIR"]
+    options += [] if site.data is None else ["--data DIR"]
+    options += [f"--threads {site.threads}"] if site.threads else []
+    return {
+        "machine": {**describe_machine(), "python": platform.python_version()},
+        "commit": site.commit,
+        "command": " ".join(["pyramid-bert study run", site.file, *options]),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def code_commit() -> str | None:
+    """The commit of this library if it runs from a repository, with "+changes" when files differ from it."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if (
+        git("ls-files", "--error-unmatch", Path(__file__).name) is None
+    ):  # installed inside of somebody else's repository
+        return None
+    commit = git("rev-parse", "HEAD")
+    return f"{commit}+changes" if commit and git("status", "--porcelain", "--", "..") else commit
+
+
+def _classifier(cell: Cell, site: Site) -> PyramidClassifier:
+    path = site.dense_folder(cell) if cell.start == "dense" else site.model
+    pyramid = pyramid_config(cell)
+    if pyramid is None:
+        return PyramidClassifier.from_pretrained(path, "dense", max_length=cell.max_length)
+    settings = {key: getattr(pyramid, key) for key in (*cell.settings, "seed")}
+    return PyramidClassifier.from_pretrained(path, pyramid.schedule, max_length=cell.max_length, **settings)
+
+
+def score(task: Task, metrics: dict[str, float]) -> dict[str, Any]:
+    """The metrics, and the one that the task is judged by. A correlation with a constant is undefined: it counts 0."""
+    headline = task.metric
+    finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return {"metric": headline, "value": finite[headline] or 0.0, "metrics": finite, "title": task.title}
+
+
+@contextmanager
+def _alone_with(folder: Path) -> Iterator[None]:
+    """Waits until no other study is at work on this dense classifier, and keeps others waiting."""
+    store = Store(folder.parent)
+    while (lock := store.lock(folder.name)) is None:
+        time.sleep(POLL_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _kept_record(cell: Cell, site: Site) -> dict[str, Any] | None:
+    """The record beside the dense classifier of a cell; None unless it is of the same weights and rows."""
+    record = Store(site.dense_folder(cell)).read(_RECORD) if site.has_dense(cell) else None
+    same = {"format": FORMAT, "id": cell.id, "weights": site.weights, "data": site.rows[cell.task]}
+    return record if record is not None and same == {name: record.get(name) for name in same} else None
+
+
+def _keep(classifier: PyramidClassifier, record: dict[str, Any], folder: Path) -> None:
+    """Saves a dense classifier and its record as one, and removes what a killed run left of it."""
+    for left in folder.parent.glob(f".*{folder.name}.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with replacing_folder(folder) as scratch:
+        classifier.save(scratch)
+        Store(scratch).write(_RECORD, record)

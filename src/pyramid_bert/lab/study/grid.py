@@ -1,0 +1,169 @@
+"""One cell of a study: everything that determines one result, and a stable name for it. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from ...schedule.base import Schedule
+from ...schedule.kinds import CustomSchedule, RandomSchedule, StridedSchedule
+
+# Rough numbers of training rows: only the order of cells and the guess at the time left depend on them.
+_ROWS = {
+    "cola": 8_551, "sst2": 67_349, "mrpc": 3_668, "stsb": 5_749, "qqp": 363_846, "mnli": 392_702, "qnli": 104_743,
+    "rte": 2_490, "wnli": 635, "imdb": 25_000,
+}  # fmt: skip
+_DEV_ROWS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One training run (or none) and one evaluation.
+
+    Attributes:
+        model: The name of the pretrained model, as the experiment gives it.
+        task: A key of `data.glue.TASKS`.
+        rows: Size of the fixed sample of training rows; None for all.
+        dev_rows: The same for the rows it is evaluated on.
+        max_length: The paper's N: longer texts are cut, and baseline a is padded to it.
+        method: A key of `METHODS`, a variant's name, or "Dense".
+        schedule: The configuration; None for the dense model.
+        settings: The method's fields of `PyramidConfig`.
+        training: Fields of `TrainSettings`; None when nothing is trained.
+        distills: Whether the dense classifier is the teacher.
+        seed: Of training, and of the selector "random".
+        start: "pretrained", or "dense" for the weights of the dense classifier.
+        dense: The key of the dense cell that has to be done before; None when there is none.
+    """
+
+    model: str | None
+    task: str
+    rows: int | None
+    dev_rows: int | None
+    max_length: int
+    method: str
+    schedule: Schedule | None
+    settings: Mapping[str, Any]
+    training: Mapping[str, Any] | None
+    distills: bool
+    seed: int
+    start: str
+    dense: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What determines the result, as JSON."""
+        return {
+            "model": self.model,
+            "task": self.task,
+            "rows": self.rows,
+            "dev_rows": self.dev_rows,
+            "max_length": self.max_length,
+            "method": self.method,
+            "schedule": None if self.schedule is None else self.schedule.to_dict(),
+            "settings": dict(self.settings),
+            "training": None if self.training is None else dict(self.training),
+            "distills": self.distills,
+            "seed": self.seed,
+            "start": self.start,
+            "dense": self.dense,
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """A hash of `to_dict`: the same in every process and on every machine."""
+        return _digest(self.to_dict())
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether this is the dense classifier that the others are compared with."""
+        return self.schedule is None
+
+    @property
+    def configuration(self) -> str:
+        """The schedule in a word."""
+        return "" if self.schedule is None else schedule_name(self.schedule)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return " ".join(part for part in (self.task, self.method, self.configuration, f"seed {self.seed}") if part)
+
+    @property
+    def key(self) -> str:
+        """For files: the name and the id."""
+        return f"{self.name.replace(' seed ', ' s').replace(' ', '_')}_{self.id}"
+
+    def matches(self, pattern: str) -> bool:
+        """Whether a pattern like "1a2b*", "sst2*" or "*Merge*" means this cell, by id, key or name."""
+        return any(fnmatchcase(text, pattern) for text in (self.id, self.key, self.name))
+
+    @property
+    def weight(self) -> float:
+        """How much work it is, roughly: tokens times layers, a trained one counted three times."""
+        epochs = 0.0 if self.training is None else float(self.training["epochs"])
+        trained = 3 * epochs * (self.rows or _ROWS.get(self.task, 10_000))
+        share = 1.0 if self.schedule is None else _mean_share(self.schedule)
+        return self.max_length * share * (trained + (self.dev_rows or _DEV_ROWS))
+
+    def measurement(self, measure: Mapping[str, Any]) -> str:
+        """The key of the speed measurement that belongs to this cell: neither seed nor training change the speed."""
+        determines = {
+            "model": self.model,
+            "task": self.task,
+            "dev_rows": self.dev_rows,
+            "max_length": self.max_length,
+            "schedule": None if self.schedule is None else self.schedule.to_dict(),
+            "settings": dict(self.settings),
+            "measure": dict(measure),
+        }
+        words = "+".join(
+            str(self.settings[key]) for key in ("selector", "reduce", "centers_per_step") if key in self.settings
+        )
+        return f"{self.task}_{words}_{self.configuration}_{_digest(determines)}"
+
+
+def schedule_name(schedule: Schedule) -> str:
+    """A schedule in a word, for people and file names.
+
+    Example:
+        >>> schedule_name(Schedule.exponential(0.25, 3, first_layer=2)), schedule_name(Schedule.strided(2, [3, 5]))
+        ('0.25@2-3', 'w2@3+5')
+    """
+    fields = schedule.to_dict()
+    if isinstance(schedule, StridedSchedule):
+        return f"w{schedule.window}@{'+'.join(map(str, schedule.at_layers))}"
+    if isinstance(schedule, CustomSchedule):
+        word = "-".join(map(str, schedule.layer_lengths))
+        word += "" if schedule.reference_length is None else f"of{schedule.reference_length}"
+    elif isinstance(schedule, RandomSchedule):
+        word = f"random{schedule.seed}"
+    elif schedule.selects_at_input:
+        word = f"{fields['keep_ratio']:g}@input"
+    else:
+        first = fields["first_layer"]
+        word = f"{fields['keep_ratio']:g}@{first}-{fields.get('last_layer', first)}"
+    word += "" if schedule.min_tokens == 1 else f"+min{schedule.min_tokens}"
+    return word if schedule.rounding == "ceil" else f"{word}+{schedule.rounding}"
+
+
+def highest_layer(schedule: Schedule) -> int:
+    """The number of layers that a model needs to have for this schedule."""
+    fields = schedule.to_dict()
+    named = (fields.get("last_layer"), fields.get("first_layer"), *(fields.get("at_layers") or ()))
+    return len(fields.get("layer_lengths") or ()) or max(layer or 1 for layer in named)
+
+
+def _mean_share(schedule: Schedule) -> float:
+    layers = highest_layer(schedule)
+    if not isinstance(schedule, CustomSchedule):
+        layers = max(6, layers)
+    return sum(schedule.lengths(256, layers)) / (256 * layers)
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]

@@ -1,0 +1,295 @@
+"""What Theorem 1 speaks of, measured on a model: one text at a time, in double precision, without padding.
+
+Pyramid* is run as it is (`reduce="replace"`), with a recorder around its layers. The dense run, the runs that stop
+replacing at some layer, and those with random changes go through the same layers, half by half.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core.backbone import Backbone
+from ...core.encoder import PyramidEncoder
+from ...core.selectors import get_selector
+from ...cost import Placement
+from ...errors import PyramidError
+from ...families import base_model, pyramid_encoder
+from ...families.hub import pyramid_settings, pyramidize
+from ...text.batches import Encoded, collate
+from .bound import Constants, Measured, TheoremReport
+
+_NOTHING = 1e-9  # a change below this share of what is changed is rounding, of which no ratio is taken
+
+
+def measure_theorem(
+    model: Any,
+    items: Sequence[Encoded],
+    targets: Sequence[float | int] | None = None,
+    *,
+    directions: int = 2,
+    seed: int = 0,
+    after_each: Callable[[], object] | None = None,
+) -> TheoremReport:
+    """Both sides of Theorem 1 on some texts.
+
+    Args:
+        model: A pyramid classifier; what it does with tokens that are not kept does not matter, and none
+            rests. It is not changed.
+        items: The texts.
+        targets: The number of each text's class (or a float, for a regressor); None for what the dense model says.
+            The loss is cross-entropy, or the squared error of a regressor.
+        directions: Random changes to try at each layer of each text.
+        seed: Of the random changes.
+        after_each: Called after each text, for a progress bar.
+    """
+    settings = pyramid_settings(model)
+    _check(model, settings, items, targets, directions)
+    assert settings is not None
+    settings = settings.replace(reduce="replace", weighted=False, rest_from=None)
+    star = copy.deepcopy(model).eval().double()
+    pyramidize(star, config=settings)
+    encoder = pyramid_encoder(star)
+    assert encoder is not None
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for number, item in enumerate(items):
+        with torch.no_grad():
+            hidden = base_model(star).embeddings(**_inputs(item, star.device))  # (1, N, D)
+        loss = _loss_of(star, None if targets is None else targets[number])
+        rows.append(measure_input(encoder, hidden, loss, directions=directions, generator=generator))
+        if after_each is not None:
+            after_each()
+    kind = "squared error" if star.config.num_labels == 1 else "cross-entropy"
+    of = "the dense model's own predictions" if targets is None else "the labels"
+    return TheoremReport(
+        rows=tuple(rows),
+        constants=Constants.seen(rows),
+        loss=f"{kind} on {of}",
+        settings=settings.to_dict(),
+        directions=directions,
+        seed=seed,
+    )
+
+
+def _check(model: Any, settings: Any, items: Sequence[Encoded], targets: Any, directions: int) -> None:
+    if settings is None:
+        raise PyramidError("the theorem is about a pyramid; use pyramidize(model, schedule) first")
+    if not hasattr(model, "classifier") or base_model(model).pooler is None:
+        raise PyramidError(f"the theorem needs a classifier and its loss; {type(model).__name__} has none")
+    if get_selector(settings.selector).select is None:
+        raise PyramidError(
+            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem says nothing of it; "
+            "measure a core-set with the same schedule instead: `pyramid-bert theory --selector coreset`, or "
+            "pyramidize(model, schedule, 'coreset')"
+        )
+    if not items:
+        raise PyramidError("no texts given; at least one is needed")
+    if targets is not None and len(targets) != len(items):
+        raise PyramidError(f"{len(targets)} targets for {len(items)} texts; give one a text")
+    if directions < 1:
+        raise PyramidError(f"directions must be at least 1, got {directions}")
+    layers = model.config.num_hidden_layers
+    if settings.schedule.is_adaptive:
+        return  # what it keeps is known when texts have run
+    if all(settings.schedule.lengths(len(item), layers)[-1] == len(item) for item in items):
+        longest = max(map(len, items))
+        raise PyramidError(
+            f"this schedule keeps every token of the {len(items)} texts (of up to {longest} tokens), so there is "
+            "nothing to measure; take a smaller keep_ratio, or longer texts"
+        )
+
+
+@torch.no_grad()
+def measure_input(
+    encoder: PyramidEncoder,
+    hidden: Tensor,
+    loss: Callable[[Tensor], float],
+    *,
+    directions: int = 2,
+    generator: torch.Generator | None = None,
+) -> Measured:
+    """What one input shows; see `Measured`.
+
+    Args:
+        encoder: With reduce="replace", in evaluation mode.
+        hidden: (1, N, D) what its first layer is given.
+        loss: The loss of a last CLS vector (1, D).
+        directions: Random changes to try at each layer.
+        generator: Of these.
+    """
+    steps = HalfSteps(encoder.layer, encoder.backbone)
+    places = replacement_places(encoder.placement, len(encoder.layer))
+    stops = [*places[1:], steps.last]
+    dense = steps.states(hidden)
+    star = _recorded(encoder, hidden)
+    cls = [dense[steps.last][:, 0]]  # of the dense model, then with the replacements of layers 1..j
+    radius, moved, layer, layer_random, above, above_random = ([] for _ in range(6))
+    for place, stop in zip(places, stops, strict=True):
+        before, after = star.before[place], star.after[place]
+        radius.append(float((after - before).norm(dim=2).max()))
+        moved.append(float((after - before).norm()))
+        cls.append(steps.run(after, place, steps.last)[:, 0] if moved[-1] else cls[-1])
+        above.append(_ratio(cls[-1] - cls[-2], after - before, cls[-1]))
+        difference = dense[place] - after
+        came_out = dense[stop] - (star.before[stop] if stop > place else after)
+        layer.append(_ratio(came_out, difference, after))
+        tried = [
+            _random_ratios(steps, dense, place, stop, float(difference.norm()), generator) for _ in range(directions)
+        ]
+        layer_random.append(max(pair[0] for pair in tried))
+        above_random.append(max(pair[1] for pair in tried))
+    losses = [loss(vector) for vector in cls]
+    pairs = [(0, len(places)), *((j, j + 1) for j in range(len(places)))]
+    heads = [_scalar_ratio(losses[i] - losses[j], cls[i] - cls[j], cls[0]) for i, j in pairs]
+    size = float((cls[0] - cls[-1]).norm())
+    noises = [_noise(cls[0], size, generator) for _ in range(directions)] if size else []
+    head_random = [_scalar_ratio(loss(cls[0] + noise) - losses[0], noise, cls[0]) for noise in noises]
+    return Measured(
+        n=hidden.shape[1],
+        lengths=star.lengths,
+        radius=tuple(radius),
+        moved=tuple(moved),
+        layer=tuple(layer),
+        layer_random=tuple(layer_random),
+        above=tuple(above),
+        above_random=tuple(above_random),
+        head=max(heads),
+        head_random=max(head_random, default=0.0),
+        loss=losses[0],
+        loss_change=abs(losses[-1] - losses[0]),
+    )
+
+
+def replacement_places(placement: Placement, layers: int) -> list[int]:
+    """After how many halves of layers each layer replaces tokens.
+
+    Example:
+        >>> replacement_places("middle", 3), replacement_places("end", 3), replacement_places("input", 3)
+        ([1, 3, 5], [2, 4, 6], [0, 2, 4])
+    """
+    first = {"middle": 1, "end": 2, "input": 0}[placement]
+    return [first + 2 * j for j in range(layers)]
+
+
+class HalfSteps:
+    """The layers of an encoder as 2L halves, attention and feed-forward network in turn, all tokens at each."""
+
+    def __init__(self, layers: nn.ModuleList, backbone: Backbone) -> None:
+        self.layers = layers
+        self.backbone = backbone
+        self.last = 2 * len(layers)
+
+    def run(self, hidden: Tensor, start: int, stop: int, bias: Tensor | None = None) -> Tensor:
+        """The state (B, N, D) after `stop` halves, given that after `start`; `bias` (B, 1, 1, N) hides keys."""
+        for step in range(start, stop):
+            layer = self.layers[step // 2]
+            if step % 2:
+                hidden = self.backbone.feed_forward(layer, hidden)
+            else:
+                hidden, _ = self.backbone.attend(layer, hidden, bias)
+        return hidden
+
+    def states(self, hidden: Tensor, bias: Tensor | None = None) -> list[Tensor]:
+        """The states (B, N, D) of the dense model after 0, 1, .. 2L halves."""
+        found = [hidden]
+        for step in range(self.last):
+            found.append(self.run(found[-1], step, step + 1, bias))
+        return found
+
+
+class _Recorder:
+    """A backbone that keeps what each half of a layer is given (`after` a replacement) and gives (`before` one)."""
+
+    def __init__(self, backbone: Backbone, hidden: Tensor) -> None:
+        self.backbone = backbone
+        self.before: list[Tensor] = [hidden]
+        self.after: list[Tensor] = []
+        self.lengths: tuple[int, ...] = ()
+
+    def attend(self, layer: nn.Module, hidden: Tensor, bias: Tensor | None, **how: Any) -> tuple[Tensor, Tensor | None]:
+        self.after.append(hidden)
+        out, received = self.backbone.attend(layer, hidden, bias, **how)
+        self.before.append(out)
+        return out, received
+
+    def feed_forward(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+        self.after.append(hidden)
+        self.before.append(self.backbone.feed_forward(layer, hidden))
+        return self.before[-1]
+
+    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
+        return after
+
+
+def _recorded(encoder: PyramidEncoder, hidden: Tensor) -> _Recorder:
+    """The states of a run of pyramid*."""
+    recorder = _Recorder(encoder.backbone, hidden)
+    encoder.backbone = recorder
+    try:
+        with encoder.tracing() as trace:
+            recorder.after.append(encoder.run(hidden, None, all_tokens=True))
+    finally:
+        encoder.backbone = recorder.backbone
+    left, lengths = hidden.shape[1], []
+    entries = {entry.layer: int((entry.kept[0] >= 0).sum()) for entry in trace.layers}
+    for layer in range(1, len(encoder.layer) + 1):
+        left = entries.get(layer, min(left, entries.get(0, left)))
+        lengths.append(left)
+    recorder.lengths = tuple(lengths)
+    return recorder
+
+
+def _random_ratios(
+    steps: HalfSteps, dense: list[Tensor], place: int, stop: int, size: float, generator: torch.Generator | None
+) -> tuple[float, float]:
+    """What a random change of this size at `place` does to the state at `stop` and to the last CLS vector."""
+    if not size:
+        return 0.0, 0.0
+    noise = _noise(dense[place], size, generator)
+    changed = steps.run(dense[place] + noise, place, stop)
+    last = steps.run(changed, stop, steps.last)
+    to_cls = _ratio(last[:, 0] - dense[steps.last][:, 0], noise, dense[place])
+    return _ratio(changed - dense[stop], noise, dense[place]), to_cls
+
+
+def _noise(like: Tensor, size: float, generator: torch.Generator | None) -> Tensor:
+    """A random direction of norm `size`, shaped as `like`."""
+    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
+    scaled: Tensor = noise * (size / noise.norm())
+    return scaled
+
+
+def _ratio(out: Tensor, given: Tensor, scale: Tensor) -> float:
+    return _scalar_ratio(float(out.norm()), given, scale)
+
+
+def _scalar_ratio(out: float, given: Tensor, scale: Tensor) -> float:
+    size = float(given.norm())
+    return abs(out) / size if size > _NOTHING * float(scale.norm()) else 0.0
+
+
+def _inputs(item: Encoded, device: Any) -> dict[str, Tensor]:
+    batch = collate([item], 0)
+    return {name: batch[name].to(device) for name in ("input_ids", "token_type_ids") if name in batch}
+
+
+def _loss_of(model: Any, target: float | int | None) -> Callable[[Tensor], float]:
+    """The loss as a function of the last CLS vector (1, D); without a target, the first call's prediction is it."""
+    known: list[Any] = [] if target is None else [target]
+
+    def loss(cls: Tensor) -> float:
+        logits = model.classifier(base_model(model).pooler(cls[:, None]))  # (1, classes)
+        regression = logits.shape[1] == 1
+        if not known:
+            known.append(float(logits[0, 0]) if regression else int(logits.argmax()))
+        if regression:
+            return float((logits[0, 0] - known[0]) ** 2)
+        return float(F.cross_entropy(logits, torch.tensor([known[0]], device=logits.device)))
+
+    return loss

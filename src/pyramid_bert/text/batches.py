@@ -1,0 +1,124 @@
+"""Texts to batches: encoded once without padding, sorted by true length, padded only to the longest of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from .labels import Where
+from .tables import Text
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One text as the model reads it."""
+
+    input_ids: list[int]
+    token_type_ids: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def encode(
+    tokenizer: Any,
+    texts: Iterable[Text],
+    *,
+    positions: int,
+    max_length: int | None = None,
+    where: Where | None = None,
+    remedy: str = "pass max_length={positions} to cut long texts",
+) -> list[Encoded]:
+    """The texts as token ids, at their true lengths.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+        texts: Texts, or pairs of texts.
+        positions: The most tokens that the model can read.
+        max_length: Cut longer texts to this many tokens. Without it a text that is too long is an error: cutting is
+            for the user to decide.
+        where: Names the place of a text in that error, like `Table.where`; without it it says "text 3".
+        remedy: What that error tells the user to do.
+    """
+    texts = check_texts(texts)
+    if max_length is not None and not 2 <= max_length <= positions:
+        raise DataError(f"max_length must be in 2-{positions}, got {max_length}; the model reads {positions} tokens")
+    first = [text if isinstance(text, str) else text[0] for text in texts]
+    second = None if isinstance(texts[0], str) else [text[1] for text in texts]
+    batch = tokenizer(
+        first,
+        second,
+        truncation=max_length is not None,
+        max_length=max_length,
+        verbose=False,
+        return_attention_mask=False,
+    )
+    types = batch.get("token_type_ids") or [None] * len(texts)
+    encoded = [Encoded(ids, kinds) for ids, kinds in zip(batch["input_ids"], types, strict=True)]
+    for number, item in enumerate(encoded):
+        if len(item) > positions:
+            named = f"text {number}" if where is None else f"{where(number)}: the text"
+            raise DataError(
+                f"{named} has {len(item)} tokens and the model reads at most {positions}; "
+                f"{remedy.format(positions=positions)}"
+            )
+    return encoded
+
+
+def check_texts(texts: Iterable[Text]) -> list[Text]:
+    """The texts as a list; raises unless they are non-empty texts, or pairs of them."""
+    if isinstance(texts, str):
+        raise DataError("expected a list of texts, got one text; put it into a list: [text]")
+    checked = list(texts)
+    if not checked:
+        raise DataError("no texts given; at least one is needed")
+    pairs = isinstance(checked[0], tuple | list)
+    for number, text in enumerate(checked):
+        parts = text if isinstance(text, tuple | list) else (text,)
+        if len(parts) != (2 if pairs else 1) or not all(isinstance(part, str) for part in parts):
+            wanted = "a pair of texts, like the first one" if pairs else "a text"
+            raise DataError(f"text {number} should be {wanted}, got {text!r}")
+        if not all(part.strip() for part in parts):
+            raise DataError(f"text {number} is empty; remove it or fill it in")
+    return checked
+
+
+def sorted_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """The indices of the texts in batches of similar length, longest first (memory runs out at once or never).
+
+    Example:
+        >>> sorted_batches([3, 9, 4, 8], batch_size=2)
+        [[1, 3], [2, 0]]
+    """
+    if batch_size < 1:
+        raise DataError(f"batch_size must be at least 1, got {batch_size}")
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def collate(items: Sequence[Encoded], pad_id: int, length: int | None = None) -> dict[str, Tensor]:
+    """A batch as tensors (B, N), padded on the right to the longest text or to `length`.
+
+    There is no attention mask when there is nothing to mask, which lets attention run on its fastest path.
+    """
+    width = length or max(map(len, items))
+    ids = torch.full((len(items), width), pad_id)
+    types = torch.zeros_like(ids)
+    mask = torch.zeros_like(ids)
+    for row, item in enumerate(items):
+        n = len(item)
+        ids[row, :n] = torch.tensor(item.input_ids)
+        mask[row, :n] = 1
+        if item.token_type_ids is not None:
+            types[row, :n] = torch.tensor(item.token_type_ids)
+    batch = {"input_ids": ids}
+    if items[0].token_type_ids is not None:
+        batch["token_type_ids"] = types
+    if min(map(len, items)) < width:
+        batch["attention_mask"] = mask
+    return batch

@@ -1,0 +1,7 @@
+"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, a resume that changes nothing."""
+
+from .data import TrainingData
+from .settings import TrainSettings
+from .trainer import Dev, finetune
+
+__all__ = ["Dev", "TrainSettings", "TrainingData", "finetune"]

@@ -1,0 +1,178 @@
+"""What accompanies a training run: when to evaluate, save and stop; the progress bar; the logs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers import TrainerCallback
+from transformers.utils import logging as transformers_logging
+
+from ..errors import MissingExtraError
+from ..files import write_text
+
+LOG = "log.jsonl"
+LOG_EVERY = 20  # steps
+
+
+class Pace(TrainerCallback):
+    """Decides at the end of a step what is due; every process decides alike.
+
+    A run that goes on from a checkpoint must see what the run before it saw. So whatever falls on one step is done in
+    one go, in this order: log, evaluate, save. (transformers' own evaluation at the end of an epoch comes after the
+    checkpoint of that step, and would be left out by a run that goes on from there.)
+    """
+
+    def __init__(self, sampler: Any, *, evaluate: bool, patience: int | None, metric: str) -> None:
+        self.sampler = sampler
+        self.steps_per_epoch = -(-len(sampler) // sampler.batch_size)
+        self.evaluate = evaluate
+        self.patience = patience
+        self.metric = metric
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tells the sampler its epoch. accelerate forgets to when several processes go on from a checkpoint."""
+        self.sampler.set_epoch(state.global_step // self.steps_per_epoch)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Asks for an evaluation when an epoch ends, for a checkpoint of what may be the best, and for logs."""
+        if state.global_step % self.steps_per_epoch == 0 or state.global_step >= state.max_steps:
+            control.should_log = True
+            control.should_evaluate = self.evaluate
+            control.should_save = control.should_save or self.patience is not None
+        # A loss is averaged since the last log, and that sum is in no checkpoint.
+        control.should_log = control.should_log or control.should_save
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stops the run when the evaluations have not gained for too long."""
+        if self.exhausted(state.log_history):
+            control.should_training_stop = True
+
+    def exhausted(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the last `patience` evaluations brought nothing better than one before them."""
+        if self.patience is None:
+            return False
+        values = [float(entry[f"eval_{self.metric}"]) for entry in history if f"eval_{self.metric}" in entry]
+        ranked = [-math.inf if math.isnan(value) else value * sign(self.metric) for value in values]
+        return bool(ranked) and len(ranked) - 1 - ranked.index(max(ranked)) >= self.patience
+
+
+def sign(metric: str) -> int:
+    """1 for a metric of which more is better, -1 for one of which less is.
+
+    Example:
+        >>> sign("accuracy"), sign("rmse")
+        (1, -1)
+    """
+    return -1 if metric == "rmse" else 1
+
+
+class RichProgress(TrainerCallback):
+    """A progress bar on stderr with the loss beside it, and the metric that counts on the dev data."""
+
+    def __init__(self, title: str, metric: str | None = None) -> None:
+        self.title = title
+        self.metric = metric
+        self.bar: Progress | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Opens the bar, at the step from which a resumed run goes on."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, TextColumn("{task.fields[shown]}"), console=Console(stderr=True))
+        self.bar.start()
+        self.task = self.bar.add_task(self.title, total=state.max_steps, completed=state.global_step, shown="")
+        self.shown: dict[str, str] = {}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Moves the bar."""
+        assert self.bar is not None
+        self.bar.update(self.task, completed=state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Shows the loss, and the metric by its name."""
+        if self.bar is None:
+            return
+        for name, shown in (("loss", "loss"), (f"eval_{self.metric}", f"dev {self.metric}")):
+            if name in (logs or {}):
+                self.shown[name] = f"{shown} {float(logs[name]):.3f}"
+        self.bar.update(self.task, shown="  ".join(self.shown.values()))
+
+    def close(self) -> None:
+        """Takes the bar off the terminal's hands."""
+        if self.bar is not None:
+            self.bar.stop()
+
+
+class JsonLog(TrainerCallback):
+    """One line a log in log.jsonl. A run that goes on keeps the lines up to its checkpoint and adds to them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Writes what the checkpoint knows: nothing for a fresh run."""
+        if state.is_world_process_zero:
+            write_text(self.path, log_text(log_entries(state.log_history)))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Adds a line."""
+        if state.is_world_process_zero:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(log_text(log_entries(state.log_history[-1:])))
+
+
+def log_entries(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The Trainer's log as we keep it: in a fixed order, metrics of the dev data as `dev_...`, no running times.
+
+    Example:
+        >>> log_entries([{"loss": 0.7, "epoch": 1.0, "step": 20}, {"eval_accuracy": 0.5, "epoch": 1.0, "step": 20}])
+        [{'step': 20, 'epoch': 1.0, 'loss': 0.7}, {'step': 20, 'epoch': 1.0, 'dev_accuracy': 0.5}]
+    """
+    entries = []
+    for entry in history:
+        if "train_runtime" not in entry:
+            names = ["step", "epoch", *sorted(entry.keys() - {"step", "epoch"})]
+            entries.append({name.replace("eval_", "dev_", 1): entry[name] for name in names})
+    return entries
+
+
+def log_text(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Entries as lines of JSON, which knows no NaN."""
+    plain = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in e.items()} for e in entries]
+    return "".join(json.dumps(entry) + "\n" for entry in plain)
+
+
+def tensorboard(folder: Path, first_step: int) -> TrainerCallback:
+    """The callback that writes TensorBoard's event files; steps from `first_step` on replace those of a stopped run."""
+    from torch.utils.tensorboard import SummaryWriter
+    from transformers.integrations.integration_utils import TensorBoardCallback
+
+    return TensorBoardCallback(SummaryWriter(log_dir=str(folder), purge_step=first_step or None))
+
+
+def check_tensorboard() -> None:
+    """Raises unless event files can be written."""
+    if find_spec("tensorboard") is None:
+        raise MissingExtraError("tensorboard", "logs", "writing TensorBoard logs")
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keeps transformers' notes and bars off the terminal while it does what it was asked to."""
+    level = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

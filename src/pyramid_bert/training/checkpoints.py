@@ -1,0 +1,194 @@
+"""A Trainer whose checkpoints hold no pickle, and that finds the last complete one again.
+
+transformers saves optimizer, scheduler and random states with `torch.save`. Here tensors go into safetensors and the
+rest into JSON, so that resuming never unpickles a file.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import Trainer
+
+from ..errors import CheckpointError, UnsupportedModelError
+from ..files import write_text
+from ..runtimes.processes import first_process, share_weights, wait_for_all
+
+_TENSORS = "training_state.safetensors"
+_REST = "training_state.json"
+
+
+class SafeTrainer(Trainer):
+    """transformers' `Trainer`, with checkpoints in safetensors and JSON. Overrides only how state is saved and read."""
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A pickle of the arguments, which nothing here ever reads.
+        (Path(str(output_dir or self.args.output_dir)) / "training_args.bin").unlink(missing_ok=True)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            raise UnsupportedModelError("checkpoints of sharded training are pickles; use plain data-parallel training")
+        if self.args.should_save:
+            stateful: Any = self
+            tensors, rest = _split({"optimizer": stateful.optimizer.state_dict()})
+            rest["scheduler"] = stateful.lr_scheduler.state_dict()
+            _write(Path(output_dir), "", tensors, rest)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            stateful: Any = self
+            tensors, rest = _read(Path(checkpoint), "")
+            stateful.lr_scheduler.load_state_dict(rest.pop("scheduler"))
+            stateful.optimizer.load_state_dict(_join(tensors, rest)["optimizer"])
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if not (Path(resume_from_checkpoint) / "model.safetensors").is_file():
+            raise CheckpointError(f"{resume_from_checkpoint} has no model.safetensors; remove it to start over")
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if scaler is not None and self.args.should_save:
+            write_text(Path(output_dir) / "scaler.json", json.dumps(scaler.state_dict()))
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        path = Path(checkpoint or ".") / "scaler.json"
+        if checkpoint is not None and path.is_file():
+            self.accelerator.scaler.load_state_dict(json.loads(path.read_text()))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+        tensors = {"torch": torch.get_rng_state(), "numpy": torch.from_numpy(np.asarray(keys).astype(np.int64))}
+        if torch.cuda.is_available():
+            tensors |= {f"cuda{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
+        rest = {"python": random.getstate(), "numpy": [kind, int(position), int(has_gauss), float(gauss)]}
+        _write(Path(output_dir), self._rank_suffix, tensors, rest)
+        wait_for_all()  # the first process makes the checkpoint complete, so the others' files have to be there
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        tensors, rest = _read(Path(checkpoint), self._rank_suffix)
+        version, state, gauss = rest["python"]
+        random.setstate((version, tuple(state), gauss))
+        kind, position, has_gauss, cached = rest["numpy"]
+        np.random.set_state((kind, tensors["numpy"].numpy().astype(np.uint32), position, has_gauss, cached))
+        torch.set_rng_state(tensors["torch"])
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state_all([tensors[f"cuda{i}"] for i in range(torch.cuda.device_count())])
+
+    @property
+    def _rank_suffix(self) -> str:
+        return f"rng{self.args.process_index}-"
+
+    def restore_best(self) -> None:
+        """Puts back the weights of the best evaluation (the last, if none was any good), in every process."""
+        stateful: Any = self
+        if self.args.should_save:
+            step = self.state.best_global_step or self.state.global_step
+            weights = Path(str(self.args.output_dir)) / f"checkpoint-{step}" / "model.safetensors"
+            try:
+                stateful.model.load_state_dict(load_file(weights))
+            except (OSError, SafetensorError, RuntimeError) as error:
+                raise CheckpointError(f"cannot read the best weights in {weights}: {error}; train again") from error
+        share_weights(stateful.model)
+
+
+def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | None:
+    """The checkpoint to go on from, or None for a fresh start. Another run's folder is refused.
+
+    Args:
+        folder: Where checkpoints go.
+        fingerprint: What makes the run this one; kept in run.json.
+    """
+    record = folder / "run.json"
+    found = last_complete_checkpoint(folder)
+    if found is not None:
+        try:
+            before = json.loads(record.read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise CheckpointError(f"{folder} holds checkpoints but no readable run.json; use another folder") from error
+        changed = sorted(key for key in fingerprint if before.get(key) != json.loads(json.dumps(fingerprint[key])))
+        if changed:
+            raise CheckpointError(
+                f"{folder} holds checkpoints of another run: {', '.join(changed)} differ. "
+                "Go on from the model that the run began with, use another folder, or remove these checkpoints"
+            )
+    if first_process():
+        write_text(record, json.dumps(fingerprint, indent=1))
+    return found
+
+
+def last_complete_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint in `folder` that was written to its end, or None.
+
+    The trainer's own state is the last file of a checkpoint: where it is missing or cut short, the run was stopped in
+    the middle of saving, and the checkpoint before counts.
+    """
+    found = []
+    for path in folder.glob("checkpoint-*"):
+        number = re.fullmatch(r"checkpoint-(\d+)", path.name)
+        try:
+            json.loads((path / "trainer_state.json").read_text())
+            with safe_open(path / "model.safetensors", framework="pt"):
+                pass
+        except (OSError, ValueError, SafetensorError):
+            continue
+        if number:
+            found.append((int(number[1]), path))
+    return max(found)[1] if found else None
+
+
+def _write(folder: Path, prefix: str, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / (prefix + _TENSORS))
+    write_text(folder / (prefix + _REST), json.dumps(rest))
+
+
+def _read(folder: Path, prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        return load_file(folder / (prefix + _TENSORS)), json.loads((folder / (prefix + _REST)).read_text())
+    except Exception as error:  # safetensors raises its own type for damaged files
+        raise CheckpointError(f"cannot read the checkpoint {folder}: {error}; remove it to start over") from error
+
+
+def _split(tree: Any, path: str = "") -> tuple[dict[str, Tensor], Any]:
+    """A tree of dicts and lists as (tensors by path, the same tree without them); keys keep their type in a tag."""
+    if isinstance(tree, Tensor):
+        return {path: tree.detach().cpu()}, {"tensor": path}
+    tensors: dict[str, Tensor] = {}
+    if isinstance(tree, dict):
+        items = []
+        for key, value in tree.items():
+            inner, rest = _split(value, f"{path}/{key}")
+            tensors |= inner
+            items.append([key, rest])
+        return tensors, {"dict": items} if path else dict(items)
+    if isinstance(tree, list | tuple):
+        parts = [_split(value, f"{path}/{i}") for i, value in enumerate(tree)]
+        return {k: v for inner, _ in parts for k, v in inner.items()}, {"list": [rest for _, rest in parts]}
+    return tensors, {"value": tree}
+
+
+def _join(tensors: dict[str, Tensor], rest: Any, top: bool = True) -> Any:
+    """The tree that `_split` took apart."""
+    if top:
+        return {key: _join(tensors, value, False) for key, value in rest.items()}
+    ((tag, content),) = rest.items()
+    if tag == "tensor":
+        return tensors[content]
+    if tag == "dict":
+        return {key: _join(tensors, value, False) for key, value in content}
+    if tag == "list":
+        return [_join(tensors, value, False) for value in content]
+    return content

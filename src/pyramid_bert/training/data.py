@@ -1,0 +1,85 @@
+"""The data of a fine-tuning run: rows that become batches, and the order in which they are dealt."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from ..text.batches import Encoded, collate
+from ..text.inference import Outputs
+
+
+class TrainingData(Dataset[int]):
+    """Encoded texts with their targets, and what a teacher says to them. A row is a number until it is batched."""
+
+    def __init__(
+        self, items: Sequence[Encoded], targets: Sequence[float | int], pad_id: int, *, pad_to: int | None = None
+    ) -> None:
+        self.items = items
+        self.targets = torch.tensor(targets)
+        self.pad_id = pad_id
+        self.pad_to = pad_to  # the width of all batches; that of their longest row if None
+        self.taught: Outputs | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, i: int) -> int:
+        return i
+
+    def batch(self, rows: list[int]) -> dict[str, Tensor]:
+        """The rows as the model and the loss take them."""
+        batch = {**collate([self.items[i] for i in rows], self.pad_id, self.pad_to), "labels": self.targets[rows]}
+        if self.taught is not None:
+            batch["teacher_logits"] = self.taught.logits[rows]
+            if self.taught.cls is not None:
+                batch["teacher_cls"] = self.taught.cls[rows]
+        return batch
+
+    def digest(self) -> str:
+        """Changes with every text and target."""
+        data = hashlib.sha256()
+        for item, target in zip(self.items, self.targets.tolist(), strict=True):
+            data.update(f"{item.input_ids}{item.token_type_ids}{target}".encode())
+        return data.hexdigest()
+
+
+class LengthSampler(Sampler[int]):
+    """Shuffles so that texts of similar length meet in a batch; the order depends on seed and epoch alone.
+
+    transformers' sampler of the same purpose draws from the global random state, and so would deal other batches
+    after a resume.
+    """
+
+    CHUNK = 50  # batches that are sorted together: large enough to match lengths, small enough to stay random
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self.lengths = lengths
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called before each pass over the data."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        order = torch.randperm(len(self), generator=generator).tolist()
+        chunk = self.CHUNK * self.batch_size
+        batches = []
+        for start in range(0, len(order), chunk):
+            part = sorted(order[start : start + chunk], key=lambda i: self.lengths[i], reverse=True)
+            batches += [part[i : i + self.batch_size] for i in range(0, len(part), self.batch_size)]
+        # Only the last chunk can end with a short batch, and a short batch has to stay last.
+        short = [batches.pop()] if len(batches[-1]) < self.batch_size else []
+        shuffled = torch.randperm(len(batches), generator=generator).tolist()
+        for batch in [*(batches[i] for i in shuffled), *short]:
+            yield from batch

@@ -1,0 +1,84 @@
+"""The settings of a fine-tuning run, checked at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import PyramidError, UnknownNameError
+from ..text.metrics import CLASSIFICATION, REGRESSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How to fine-tune. The defaults are the paper's for GLUE, but for the batch size.
+
+    Attributes:
+        learning_rate: Peak learning rate; it falls linearly to 0.
+        epochs: Passes over the data.
+        batch_size: Texts a step, over all processes.
+        eval_batch_size: Texts at a time where nothing is learned: on the dev data, and by the teacher.
+        warmup_ratio: Share of the steps over which the learning rate rises.
+        weight_decay: Decoupled weight decay.
+        seed: Seed of everything random.
+        dropout: Share of the values that is left out at random while learning; None is as the model has it.
+        bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in full. Faster where
+            the processor has such products. Evaluation is always in full precision.
+        checkpoints_per_epoch: How often the state is saved, when there is an output folder.
+        patience: Stop after so many evaluations on the dev data without gain, and return to the best weights; None
+            trains to the end and keeps the last weights.
+        dev_metric: What counts as gain; accuracy, or spearman for numbers, if None.
+        temperature: With a teacher: softens its distribution and the model's.
+        distill_weight: With a teacher: its share in the loss, 0-1; the rest is that of the labels.
+        hidden_weight: With a teacher: weight of the difference of the last layer's CLS vectors.
+    """
+
+    learning_rate: float = 2e-5
+    epochs: float = 3
+    batch_size: int = 32
+    eval_batch_size: int = 32
+    warmup_ratio: float = 0.0
+    weight_decay: float = 0.0
+    seed: int = 0
+    dropout: float | None = None
+    bf16: bool = False
+    checkpoints_per_epoch: int = 2
+    patience: int | None = None
+    dev_metric: str | None = None
+    temperature: float = 2.0
+    distill_weight: float = 0.5
+    hidden_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, kind, low, high in (
+            ("learning_rate", float, 1e-12, 1),
+            ("epochs", float, 1e-6, 10_000),
+            ("batch_size", int, 1, 1_000_000),
+            ("eval_batch_size", int, 1, 1_000_000),
+            ("warmup_ratio", float, 0, 1),
+            ("weight_decay", float, 0, 1),
+            ("seed", int, 0, 2**32 - 1),
+            ("dropout", float, 0, 0.99),
+            ("checkpoints_per_epoch", int, 1, 1_000_000),
+            ("patience", int, 1, 1_000_000),
+            ("temperature", float, 1e-2, 1_000),
+            ("distill_weight", float, 0, 1),
+            ("hidden_weight", float, 0, 1_000_000),
+        ):
+            value = getattr(self, name)
+            if value is None and name in ("dropout", "patience"):
+                continue
+            fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
+            if not fits or isinstance(value, bool) or not low <= value <= high:
+                what = "a whole number" if kind is int else "a number"
+                raise PyramidError(f"{name} must be {what} in {low:g}-{high:g}, got {value!r}")
+        if not isinstance(self.bf16, bool):
+            raise PyramidError(f"bf16 must be true or false, got {self.bf16!r}")
+        if self.dev_metric not in (None, *CLASSIFICATION, *REGRESSION):
+            raise UnknownNameError("dev_metric", self.dev_metric, [*CLASSIFICATION, *REGRESSION])
+
+    def metric_for(self, regression: bool) -> str:
+        """The metric by which the best weights are chosen; raises when it does not fit the labels."""
+        known = REGRESSION if regression else CLASSIFICATION
+        if self.dev_metric is not None and self.dev_metric not in known:
+            raise UnknownNameError(f"dev_metric for {'numbers' if regression else 'classes'}", self.dev_metric, known)
+        return self.dev_metric or known[0]
