@@ -18,6 +18,7 @@ import torch
 from samples import as_long_as, whole
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
+from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.families import base_model
 from pyramid_bert.families.sensitivity import set_sensitivity
@@ -25,7 +26,6 @@ from pyramid_bert.lab.glue.tasks import TASKS, load_task, sample_rows, shuffled,
 from pyramid_bert.text.metrics import metrics_of
 from pyramid_bert.text.tables import Table
 from pyramid_bert.training.trainer import TrainSettings
-from pyramid_bert.tune.adaptive import ideal_speedup, kept_lengths
 from pyramid_bert.tune.candidates import Method
 from pyramid_bert.tune.halving import Trial, agreement
 from pyramid_bert.tune.search import find_pyramid

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid, measure_sensitivity
+from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.errors import DataError, UnknownNameError
@@ -17,7 +18,6 @@ from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.labels import Labels
 from pyramid_bert.tune import search as find_module
 from pyramid_bert.tune import speeds
-from pyramid_bert.tune.adaptive import ideal_speedup, kept_lengths
 from pyramid_bert.tune.calibration import Calibration
 from pyramid_bert.tune.candidates import METHODS, Method, fastest, grid, neighbours, rests
 from pyramid_bert.tune.halving import divergences, winner

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
+from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.core import cluster
 from pyramid_bert.core.cluster import ward_counts, ward_groups
 from pyramid_bert.core.encoder import PyramidEncoder
 from pyramid_bert.core.tokens import Tokens
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.text.batches import Encoded
-from pyramid_bert.tune.adaptive import ideal_speedup, kept_lengths, solve_adaptive
+from pyramid_bert.tune.adaptive import solve_adaptive
 
 LIMITLESS = torch.tensor([torch.inf], dtype=torch.float64)
 LENGTHS = [17, 9, 25, 3, 2, 1]

@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidize
+from pyramid_bert.bench.ideal import kept_lengths
 from pyramid_bert.core.encoder import PyramidEncoder
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.lab.theory.bound import BOUNDS, Constants, right_hand_sides
 from pyramid_bert.lab.theory.measure import measure_input, measure_theorem
 from pyramid_bert.text.batches import Encoded
-from pyramid_bert.tune.adaptive import kept_lengths
 
 LAYERS, WIDTH, CLASSES = 3, 6, 3
 PLACEMENTS = ("middle", "end", "input")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, pyramidize
+from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.ledger import measure
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.core.coreset import k_center_greedy, radius_curve
@@ -16,7 +17,7 @@ from pyramid_bert.errors import DataError
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.families.sensitivity import set_sensitivity
 from pyramid_bert.text.batches import Encoded
-from pyramid_bert.tune.adaptive import _smallest, ideal_speedup, kept_lengths, solve_adaptive
+from pyramid_bert.tune.adaptive import _smallest, solve_adaptive
 
 LENGTHS = [17, 9, 25, 3, 1]
 

@@ -13,53 +13,39 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
 LAYERS = [
     {"errors", "version"},
-    {"paper_table", "files", "labels", "checks", "processes"},
+    {"checks", "files"},
     {"schedule", "cost"},
-    {"select", "reduction"},
-    {"backbone", "trace", "tokens", "encoder", "models", "optimization"},
+    {"core"},
     {"config"},
-    {"adapters"},
-    {"hub"},
-    {"data", "loading", "metrics", "timing", "inference", "distillation", "sensitivity"},
-    {"training", "train_settings", "training_data", "checkpoints", "callbacks"},
-    {"explanation", "evidence"},
-    {"certificate"},
-    {"fallback"},
-    {"classifier", "tracing"},
-    {"lra"},
-    {"study", "bench", "viz", "theory"},
-    {"search", "report"},
+    {"families"},
+    {"runtimes"},
+    {"text"},
+    {"training", "bench"},
+    {"evidence", "certificate", "fallback"},
+    {"explain"},
+    {"classifier"},
+    {"tune"},
     {"demo"},
+    {"lab"},
     {"cli"},
     {"__init__", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 NO_RANK = len(LAYERS)
 
-# An explanation draws itself in notebooks, and a schedule can be asked for by its speed: the imports stand inside the
-# methods that do it.
-UPWARD_ON_PURPOSE = {("explanation", "viz"), ("schedule", "bench")}
+# A schedule can be asked for by its speed: the import stands inside the method that does it.
+UPWARD_ON_PURPOSE = {("schedule", "tune")}
 
-# Parts of a room that stand in a file of their own to keep files short: nobody else imports them.
-SPLIT_OFF = {
-    "checkpoints": "training",
-    "callbacks": "training",
-    "train_settings": "training",
-    "training_data": "training",
-    "tracing": "classifier",
-}
-
-KNOW_TRANSFORMERS = {"models", "adapters", "hub", "data", "training", "loading", "classifier", "bench", "lra"}
-NO_TORCH = {"errors", "version", "paper_table", "schedule", "cost", "explanation"}
-
+KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
+NO_TORCH = {"errors", "version", "checks", "files", "schedule", "cost"}
 
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
-NO_TORCH_FILES = {f"study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}
-NO_TORCH_FILES |= {"lra/__init__.py", "lra/presets.py"}
+NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}
+NO_TORCH_FILES |= {"lab/lra/__init__.py", "lab/lra/presets.py", "explain/explanation.py"}
 
 
 def room(path):
-    """The first name below the package: "select" for select/coreset.py."""
+    """The first name below the package: "core" for core/coreset.py."""
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -113,12 +99,12 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.re
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("from .hub import pyramidize", ["hub"]),
-        ("from . import hub", ["hub"]),
-        ("import pyramid_bert.hub", ["hub"]),
-        ("from pyramid_bert.hub import pyramidize", ["hub"]),
-        ("def f():\n    from .hub import pyramidize", ["hub"]),
-        ("if TYPE_CHECKING:\n    from .hub import pyramidize", ["hub"]),
+        ("from .families import pyramidize", ["families"]),
+        ("from . import families", ["families"]),
+        ("import pyramid_bert.families", ["families"]),
+        ("from pyramid_bert.families import pyramidize", ["families"]),
+        ("def f():\n    from .families import pyramidize", ["families"]),
+        ("if TYPE_CHECKING:\n    from .families import pyramidize", ["families"]),
         ("from . import __version__", ["__init__"]),
         ("from pyramid_bert import Schedule", ["__init__"]),
         ("import pyramid_bert", ["__init__"]),
@@ -130,21 +116,21 @@ def test_upward_imports_are_found_wherever_they_stand(source, expected):
 
 
 def test_upward_imports_are_found_from_inside_a_folder():
-    path = PACKAGE / "select" / "coreset.py"
-    assert upward_imports(path, "from ..encoder import PyramidEncoder") == ["encoder"]
-    assert upward_imports(path, "from .registry import register\nfrom ..errors import PyramidError") == []
+    path = PACKAGE / "core" / "coreset.py"
+    assert upward_imports(path, "from ..config import PyramidConfig") == ["config"]
+    assert upward_imports(path, "from .selectors import register\nfrom ..errors import PyramidError") == []
 
 
 def test_the_one_exception():
-    assert upward_imports(PACKAGE / "explanation.py", "from .viz import explanation_html") == []
-    assert upward_imports(PACKAGE / "cost.py", "from .viz import explanation_html") == ["viz"]
+    assert upward_imports(PACKAGE / "schedule" / "base.py", "from ..tune import solve_speedup") == []
+    assert upward_imports(PACKAGE / "cost.py", "from .tune import solve_speedup") == ["tune"]
 
 
 # ---- the package ----
 
 
 def test_there_are_files_to_check():
-    assert {"errors", "schedule", "select", "encoder", "adapters", "hub", "__init__"} <= {room(path) for path in FILES}
+    assert {"errors", "schedule", "core", "families", "lab", "__init__"} <= {room(path) for path in FILES}
 
 
 def test_no_module_stands_where_a_public_name_is_expected():
@@ -176,17 +162,10 @@ def test_rooms_do_not_import_each_other_in_a_circle():
 
 
 @every_file
-def test_what_was_split_off_is_imported_by_its_room_alone(path):
-    here = room(path)
-    for target in set(rooms_imported(path, path.read_text(encoding="utf-8"))) & SPLIT_OFF.keys() - {here}:
-        assert SPLIT_OFF.get(here, here) == SPLIT_OFF[target]
-
-
-@every_file
 def test_only_some_know_transformers(path):
     names = imported_names(path, path.read_text(encoding="utf-8"))
     if any(name.split(".")[0] == "transformers" for name in names):
-        assert SPLIT_OFF.get(room(path), room(path)) in KNOW_TRANSFORMERS
+        assert room(path) in KNOW_TRANSFORMERS
 
 
 @every_file

@@ -1,5 +1,6 @@
 """The speed ledger: what a pyramid saves, over three honest baselines, in one interleaved run."""
 
+from .ideal import ideal_speedup, kept_lengths
 from .ledger import Entry, Ledger, measure
 from .machine import describe_machine
 from .memory import PeakMemory
@@ -17,6 +18,8 @@ __all__ = [
     "Workload",
     "describe_machine",
     "forward_all",
+    "ideal_speedup",
+    "kept_lengths",
     "measure",
     "measure_roofline",
     "measure_training",

@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
+from ..bench.ideal import kept_lengths
 from ..config import PyramidConfig
 from ..cost import Cost
 from ..errors import PyramidError
 from ..families import pyramid_encoder
 from ..families.hub import pyramid_settings
 from ..runtimes.packed import optimization_of
-from ..tune.adaptive import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..bench.ideal import check_head, ideal_speedup, kept_lengths
 from ..errors import DataError, OutOfReachError, PyramidError
 from ..families.hub import apply_settings, pyramid_settings, pyramidize
 from ..schedule.base import Schedule
 from ..text.batches import Encoded
-from ..text.inference import kept_of
 
 MIN_ITEMS = 50
 _SAMPLE = 256
@@ -47,33 +47,6 @@ class AdaptiveSolution:
         return {**asdict(self), "mean_lengths": list(self.mean_lengths), "schedule": self.schedule.to_dict()}
 
 
-def kept_lengths(
-    pyramid: Any, items: Sequence[Encoded], pad_id: int = 0, *, batch_size: int = 32
-) -> list[tuple[int, ...]]:
-    """The tokens that each layer keeps of each text: asked of the schedule, or measured if it is adaptive.
-
-    Args:
-        pyramid: A pyramid, in evaluation mode.
-        items: The texts.
-        pad_id: The padding token.
-        batch_size: Texts at a time.
-    """
-    settings = pyramid_settings(pyramid)
-    if settings is None:
-        raise PyramidError("kept_lengths takes a pyramid; use pyramidize(model, schedule) first")
-    if settings.schedule.is_adaptive:
-        _check_head(pyramid)
-    return kept_of(pyramid, items, pad_id, batch_size=batch_size)
-
-
-def ideal_speedup(pyramid: Any, items: Sequence[Encoded], kept: Sequence[Sequence[int]]) -> float:
-    """Dense over pyramid multiply-accumulates at true lengths, when the pyramid keeps these numbers of tokens."""
-    settings = pyramid_settings(pyramid)
-    assert settings is not None
-    costs = [settings.cost(lengths, len(item), pyramid.config) for lengths, item in zip(kept, items, strict=True)]
-    return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
-
-
 def solve_adaptive(
     model: Any,
     speedup: float,
@@ -103,7 +76,7 @@ def solve_adaptive(
             relative, unless the metric is "cosine" or "sensitivity" and `relative` False.
     """
     _check_wanted(speedup, len(items), near)
-    _check_head(model)
+    check_head(model)
     shape = {"min_tokens": 2, **shape}
     some = list(items)[:: max(1, len(items) // sample)][:sample]
     pyramid = copy.deepcopy(model).eval()
@@ -188,12 +161,3 @@ def _most(pyramid: Any) -> float:
             "Schedule.adaptive(radius, relative=False)"
         )
     return _ANY if settings.metric == "sensitivity" and not relative else 1.0
-
-
-def _check_head(model: Any) -> None:
-    """Raises unless the model is a classifier: what texts keep is seen when it runs on them."""
-    if not hasattr(model, "classifier"):
-        raise PyramidError(
-            f"an adaptive schedule is measured on a classifier, got {type(model).__name__}, which has no head; give "
-            "AutoModelForSequenceClassification.from_pretrained(path), or PyramidClassifier.from_pretrained(path).model"
-        )
