@@ -19,8 +19,9 @@ from samples import as_long_as
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.machine import describe_machine
-from pyramid_bert.lab.glue.tasks import TASKS, load_task, table_hash
+from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.batches import Encoded, sorted_batches
+from pyramid_bert.text.sampling import table_hash
 from pyramid_bert.tune.adaptive import solve_adaptive
 
 SPEEDUPS = (1.5, 2.0)

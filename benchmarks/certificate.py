@@ -20,9 +20,10 @@ from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.certificate import Certificate
 from pyramid_bert.evidence import FOLDS, SCORES, Trial, removed_by_share
-from pyramid_bert.lab.glue.tasks import TASKS, load_task, table_hash
+from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.inference import Covers, outputs_of
 from pyramid_bert.text.metrics import metrics_of
+from pyramid_bert.text.sampling import table_hash
 
 SEED = 0
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)

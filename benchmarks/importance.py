@@ -17,9 +17,10 @@ from rich.progress import Progress
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.bench.machine import describe_machine
-from pyramid_bert.lab.glue.tasks import TASKS, load_task, table_hash
+from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.lab.theory.importance import Importance, token_importance
 from pyramid_bert.text.batches import encode
+from pyramid_bert.text.sampling import table_hash
 
 BATCH = 32
 

@@ -22,8 +22,9 @@ from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.families import base_model
 from pyramid_bert.families.sensitivity import set_sensitivity
-from pyramid_bert.lab.glue.tasks import TASKS, load_task, sample_rows, shuffled, table_hash
+from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.metrics import metrics_of
+from pyramid_bert.text.sampling import sample_rows, shuffled, table_hash
 from pyramid_bert.text.tables import Table
 from pyramid_bert.training.trainer import TrainSettings
 from pyramid_bert.tune.candidates import Method

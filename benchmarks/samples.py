@@ -1,6 +1,6 @@
 """Rows to choose settings on."""
 
-from pyramid_bert.lab.glue.tasks import shuffled
+from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.text.tables import Table, Text
 
 

@@ -18,10 +18,11 @@ from torch import Tensor
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.families import base_model, pyramid_encoder
-from pyramid_bert.lab.glue.tasks import load_task, sample_rows
+from pyramid_bert.lab.glue.tasks import load_task
 from pyramid_bert.lab.theory.kcenter import price_of_parallelism
 from pyramid_bert.lab.theory.measure import HalfSteps
 from pyramid_bert.text.batches import collate
+from pyramid_bert.text.sampling import sample_rows
 
 SHORTEST, LONGEST = 12, 24
 SHARES = (0.25, 0.5)

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._moved import install as _install_old_names
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def __getattr__(name: str) -> Any:
     globals()[name] = value
     return value
 
+
+_install_old_names()
 
 # Importing `hub` makes saved pyramids known to transformers' Auto classes: `import pyramid_bert` has to be enough for
 # that. Only the command line does without, so that `pyramid-bert --help` need not wait for torch; its commands load

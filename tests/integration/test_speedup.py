@@ -13,9 +13,9 @@ from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.errors import DataError, UnknownNameError
-from pyramid_bert.lab.glue.tasks import shuffled
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.labels import Labels
+from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.tune import search as find_module
 from pyramid_bert.tune import speeds
 from pyramid_bert.tune.calibration import Calibration

@@ -13,9 +13,9 @@ import pytest
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import main
-from pyramid_bert.lab.glue.tasks import shuffled
 from pyramid_bert.lab.study.cell import SAMPLE_SEED
 from pyramid_bert.lab.study.store import machine
+from pyramid_bert.text.sampling import shuffled
 
 SPEC = """
 methods = ["CS-1", "Merge", "Merge+KD", "Rand", "1st-I", "Pool"]

@@ -163,14 +163,14 @@ def test_a_classifier_predicts_and_explains(tiny_model_dir):
 
 @pytest.mark.parametrize("how", ["measure", "measure_training", "solve_speedup", "calibrate"])
 def test_no_benchmark_claims_a_speed_up_for_it(tiny_bert, how):
-    from pyramid_bert import bench
+    from pyramid_bert import bench, tune
 
     dense, star = tiny_bert(), pyramidize(tiny_bert(), SCHEDULES["middle"], reduce="replace")
     calls = {
         "measure": lambda: bench.measure(dense, star, bench.Workload.synthetic([4], vocabulary=200), batch_size=1),
         "measure_training": lambda: bench.measure_training(dense, star, 8, batch_size=2),
-        "solve_speedup": lambda: bench.solve_speedup(star, 1.5, [8, 9]),
-        "calibrate": lambda: bench.calibrate(star, 8, batch_size=1),
+        "solve_speedup": lambda: tune.solve_speedup(star, 1.5, [8, 9]),
+        "calibrate": lambda: tune.calibrate(star, 8, batch_size=1),
     }
     with pytest.raises(PyramidError, match="reduce='replace' keeps the full length"):
         calls[how]()

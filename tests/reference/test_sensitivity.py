@@ -2,12 +2,12 @@
 
 import copy
 
-import pyramid_bert.sensitivity as module
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertModel
 
+import pyramid_bert.tune.sensitivity as module
 from pyramid_bert import (
     PyramidClassifier,
     PyramidConfig,

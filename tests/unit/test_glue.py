@@ -7,7 +7,8 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 from pyramid_bert.errors import DataError, MissingExtraError, UnknownNameError
-from pyramid_bert.lab.glue.tasks import TASKS, load_task, sample_rows, table_from_hub, table_hash
+from pyramid_bert.lab.glue.tasks import TASKS, load_task, table_from_hub
+from pyramid_bert.text.sampling import sample_rows, table_hash
 from pyramid_bert.text.tables import Table
 
 MNLI = (

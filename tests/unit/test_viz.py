@@ -6,11 +6,11 @@ import json
 import re
 from pathlib import Path
 
-import pyramid_bert.viz
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+import pyramid_bert.explain
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.explain.explanation import Explanation, LayerView
 from pyramid_bert.explain.html import explanation_html

@@ -1,5 +1,6 @@
 """The speed ledger: what a pyramid saves, over three honest baselines, in one interleaved run."""
 
+from .._moved import solvers_of_bench as __getattr__  # noqa: F401 - names that are now in tune
 from .ideal import ideal_speedup, kept_lengths
 from .ledger import Entry, Ledger, measure
 from .machine import describe_machine

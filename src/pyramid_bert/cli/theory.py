@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> None:
     from ..bench.machine import describe_machine
     from ..classifier import PyramidClassifier
     from ..families.hub import apply_settings
-    from ..lab.glue.tasks import sample_rows
     from ..lab.theory.measure import measure_theorem
+    from ..text.sampling import sample_rows
 
     classifier = PyramidClassifier.load(args.model)
     apply_settings(classifier.model, schedule, pyramid_settings_from(args))

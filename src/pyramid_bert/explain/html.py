@@ -27,7 +27,7 @@ def explanation_html(explanation: Explanation) -> str:
         explanation: What `PyramidClassifier.explain` returned.
 
     Example:
-        >>> from pyramid_bert.explanation import Explanation, LayerView
+        >>> from pyramid_bert.explain.explanation import Explanation, LayerView
         >>> example = Explanation(
         ...     text="a fine film",
         ...     tokens=("[CLS]", "a", "fine", "film", "[SEP]"),

@@ -116,7 +116,7 @@ def token_pyramid(explanation: Explanation, width: int | None = None) -> Rendera
 
     Example:
         >>> from rich.console import Console
-        >>> from pyramid_bert.explanation import Explanation, LayerView
+        >>> from pyramid_bert.explain.explanation import Explanation, LayerView
         >>> example = Explanation(
         ...     text="a fine film",
         ...     tokens=("[CLS]", "a", "fine", "film", "[SEP]"),

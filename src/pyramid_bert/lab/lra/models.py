@@ -63,7 +63,7 @@ def tokens_of(preset: LraPreset) -> int:
     """The tokens of a full row, CLS counted.
 
     Example:
-        >>> from pyramid_bert.lra import preset_for
+        >>> from pyramid_bert.lab.lra import preset_for
         >>> tokens_of(preset_for("performer", "cifar10"))
         1025
     """
