@@ -18,6 +18,7 @@ from .errors import CheckpointError, DataError, PyramidError
 from .explain.explanation import Explanation
 from .explain.tracing import explain
 from .fallback import Answers, answers
+from .families import new_head, positions_of
 from .families.hub import apply_settings, is_pyramid, pyramid_settings, restore
 from .families.loading import load_model, load_tokenizer
 from .files import check_replaceable, replacing_folder, write_text
@@ -312,7 +313,7 @@ class PyramidClassifier:
 
     def encode(self, texts: Sequence[Text]) -> list[Encoded]:
         """The texts as the model reads them, at their true lengths."""
-        positions = self.model.config.max_position_embeddings
+        positions = positions_of(self.model)
         return encode(self.tokenizer, texts, positions=positions, max_length=self.max_length)
 
     def known_labels(self) -> Labels:
@@ -324,14 +325,7 @@ class PyramidClassifier:
     def new_head(self, labels: Labels, seed: int) -> None:
         """A fresh classifier layer for these labels; its weights depend on the seed alone."""
         model = self.model
-        generator = torch.Generator().manual_seed(seed)
-        head = torch.nn.Linear(model.classifier.in_features, labels.outputs)
-        with torch.no_grad():
-            head.weight.normal_(0, model.config.initializer_range, generator=generator)
-            head.bias.zero_()
-        model.classifier = head.to(model.device, model.dtype)
-        model.num_labels = labels.outputs
-        model.config.num_labels = labels.outputs
+        new_head(model, labels.outputs, seed)
         model.config.problem_type = "regression" if labels.classes is None else "single_label_classification"
         if labels.classes is not None:
             model.config.id2label = {i: str(name) for i, name in enumerate(labels.classes)}

@@ -12,7 +12,7 @@ from .checks import check_int, check_layer
 from .core.coreset import CentersPerStep, centers_in_a_step
 from .core.distances import METRICS
 from .core.selectors import get_selector
-from .cost import PLACEMENTS, Cost, Placement
+from .cost import PLACEMENTS, Cost, Placement, Sizes
 from .errors import PyramidError, UnknownNameError
 from .schedule.base import Schedule
 from .schedule.kinds import AdaptiveSchedule, StridedSchedule
@@ -23,7 +23,6 @@ TokenMetric = Literal["euclidean", "cosine", "sensitivity"]
 TOKEN_METRICS: tuple[str, ...] = (*METRICS, "sensitivity")
 REDUCES: tuple[str, ...] = ("drop", "merge", "replace")
 SENSITIVITY_RANK = 64  # directions a layer; more of them change little (docs/design/0018-sensitivity.md)
-_READS_WITHOUT_KEYS = ("bert", "pyramid-bert")  # families, in inference: adapters/reading.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ class PyramidConfig:
                 f"placement {self.placement!r} and a schedule of kind {self.schedule.kind!r} do not fit: selection at "
                 "the input happens once and takes Schedule.input_only(keep_ratio), any other placement another schedule"
             )
-        if selector.needs_attention and at_input:
+        if selector.voters is not None and at_input:
             raise PyramidError(
                 f"the selector {self.selector!r} cannot select at the input: no attention has been computed there; "
                 "use 'coreset', 'first' or 'random'"
@@ -164,25 +163,25 @@ class PyramidConfig:
                 "measure or to ask for; reduce='drop', weighted=True gives the same logits and saves"
             )
 
-    def cost(self, kept: Sequence[int], n: int, model: Any, *, with_keys: bool = False) -> Cost:
+    def cost(self, kept: Sequence[int], n: int, sizes: Sizes, *, with_keys: bool = False) -> Cost:
         """What a text of `n` tokens costs when layers keep these numbers of them.
 
         Args:
             kept: Tokens kept at each layer.
             n: The text's true length.
-            model: The config of the model, for its sizes.
+            sizes: Of the model.
             with_keys: CLS makes keys and values of all tokens also where it computes alone, as with 8-bit weights.
         """
         cost = Cost.of(
             (n,) * len(kept) if self.reduce == "replace" else kept,
             n,
-            model.hidden_size,
-            model.intermediate_size,
+            sizes.hidden_size,
+            sizes.intermediate_size,
             placement=self.placement or "middle",
             cls_layers=self.cls_layers(len(kept)),
-            heads=None if with_keys else reading_heads(model),
+            heads=None if with_keys else sizes.heads,
         )
-        return dataclasses.replace(cost, macs=cost.macs + self._projecting(kept, n, model.hidden_size))
+        return dataclasses.replace(cost, macs=cost.macs + self._projecting(kept, n, sizes.hidden_size))
 
     def _projecting(self, kept: Sequence[int], n: int, hidden_size: int) -> int:
         """Multiply-accumulates for projecting tokens on directions of sensitivity, where they are to be compared.
@@ -244,12 +243,3 @@ class PyramidConfig:
             raise PyramidError("a saved pyramid needs a 'schedule'; the config is damaged")
         fields["schedule"] = Schedule.from_dict(fields["schedule"])
         return cls(**{key: value for key, value in fields.items() if key in known})
-
-
-def reading_heads(model: Any) -> int | None:
-    """The heads of a model whose CLS reads without keys and values where it computes alone; None for other families.
-
-    Args:
-        model: The config of the model.
-    """
-    return model.num_attention_heads if model.model_type in _READS_WITHOUT_KEYS else None

@@ -18,6 +18,24 @@ SpaceReading = Literal["printed", "attention_input"]
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """What the cost of a model depends on; `families.sizes_of(model)` reads it from a transformers model.
+
+    Attributes:
+        layers: Encoder layers.
+        hidden_size: Width of a token vector.
+        intermediate_size: Inner width of the feed-forward network.
+        heads: Attention heads of a model whose CLS reads without keys and values where only CLS is computed; None for
+            a model whose CLS does not.
+    """
+
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int | None = None
+
+
+@dataclass(frozen=True)
 class Cost:
     """The cost of one input of `n` tokens under a schedule, and of the same input run densely.
 

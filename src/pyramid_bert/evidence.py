@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .core.selectors import Ranker
 from .errors import MissingExtraError, PyramidError, UnknownNameError
-from .families import pyramid_encoder
+from .families import pyramid_encoder, sizes_of
 from .families.hub import pyramid_settings
 from .text.batches import Encoded
 from .text.inference import Outputs, kept_of, outputs_of
@@ -45,7 +46,7 @@ class Evidence:
     def of(cls, outputs: Outputs) -> Evidence:
         """The evidence in the outputs of a classifier."""
         ranked = outputs.logits.softmax(dim=1).topk(2, dim=1).values
-        radius = None if outputs.covers is None else outputs.covers.radius.sum(1).double().numpy()
+        radius = None if outputs.coverage is None else outputs.coverage.radius.sum(1).double().numpy()
         return cls((1 - (ranked[:, 0] - ranked[:, 1])).double().numpy(), radius)
 
     def score(self, weights: Weights) -> NDArray[Any]:
@@ -89,14 +90,13 @@ class Trial:
             raise PyramidError("a dense model cannot differ from itself; pyramidize it first")
         title = ("the pyramid", "keeping all tokens") if progress else (None, None)
         measured = keeps_tokens(model)
-        ours = outputs_of(model, items, pad_id, batch_size=batch_size, covers=measured, title=title[0])
-        with encoder.keeping_all():
-            dense = outputs_of(model, items, pad_id, batch_size=batch_size, title=title[1])
-        if ours.covers is None:
+        ours = outputs_of(model, items, pad_id, batch_size=batch_size, coverage=measured, title=title[0])
+        dense = outputs_of(model, items, pad_id, batch_size=batch_size, dense=True, title=title[1])
+        if ours.coverage is None:
             kept = kept_of(model, items, pad_id, batch_size=batch_size)
         else:
-            kept = ours.covers.kept.tolist()
-        costs = [settings.cost(lengths, len(item), model.config) for lengths, item in zip(kept, items, strict=True)]
+            kept = ours.coverage.kept.tolist()
+        costs = [settings.cost(lengths, len(item), sizes_of(model)) for lengths, item in zip(kept, items, strict=True)]
         return cls(
             evidence=Evidence.of(ours),
             flips=(ours.logits.argmax(1) != dense.logits.argmax(1)).numpy(),
@@ -125,7 +125,7 @@ class Trial:
 def keeps_tokens(model: Any) -> bool:
     """Whether the model is a pyramid that keeps some of its tokens, and not one that makes new vectors of all."""
     encoder = pyramid_encoder(model)
-    return encoder is not None and encoder.selector.select is not None
+    return encoder is not None and isinstance(encoder.selector, Ranker)
 
 
 def check_score(score: object) -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from .certificate import Certificate, check_can_flip
 from .errors import PyramidError
 from .evidence import FIXED_WEIGHTS, Evidence, Weights, check_score, check_share, worst
-from .families import pyramid_encoder
 from .text.inference import outputs_of
 from .text.tables import Text
 
@@ -64,9 +63,9 @@ def answers(
     items, pad_id = classifier.encode(texts), classifier.tokenizer.pad_token_id
     covers = radius or weights[1] != 0
     title = "predicting" if progress else None
-    outputs = outputs_of(classifier.model, items, pad_id, batch_size=batch_size, covers=covers, title=title)
+    outputs = outputs_of(classifier.model, items, pad_id, batch_size=batch_size, coverage=covers, title=title)
     logits = outputs.logits.numpy()
-    radii = outputs.covers.radius.numpy() if radius and outputs.covers is not None else None
+    radii = outputs.coverage.radius.numpy() if radius and outputs.coverage is not None else None
     if fallback is None:
         return Answers(logits, radii)
     scores = Evidence.of(outputs).score(weights)
@@ -76,11 +75,9 @@ def answers(
         again = scores >= certificate.threshold(fallback)
     chosen = np.flatnonzero(again)
     if len(chosen):
-        encoder = pyramid_encoder(classifier.model)
-        assert encoder is not None
         title = "keeping all tokens" if progress else None
-        with encoder.keeping_all():
-            dense = outputs_of(classifier.model, [items[i] for i in chosen], pad_id, batch_size=batch_size, title=title)
+        some = [items[i] for i in chosen]
+        dense = outputs_of(classifier.model, some, pad_id, batch_size=batch_size, dense=True, title=title)
         logits[chosen] = dense.logits.numpy()
     return Answers(logits, radii, again, None if certificate is None else certificate.chance(scores))
 

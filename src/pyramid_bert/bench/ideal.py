@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import PyramidError
-from ..families.hub import pyramid_settings
+from ..families import has_head, pyramid_settings, sizes_of
 from ..text.batches import Encoded
 from ..text.inference import kept_of
 
@@ -34,13 +34,14 @@ def ideal_speedup(pyramid: Any, items: Sequence[Encoded], kept: Sequence[Sequenc
     """Dense over pyramid multiply-accumulates at true lengths, when the pyramid keeps these numbers of tokens."""
     settings = pyramid_settings(pyramid)
     assert settings is not None
-    costs = [settings.cost(lengths, len(item), pyramid.config) for lengths, item in zip(kept, items, strict=True)]
+    sizes = sizes_of(pyramid)
+    costs = [settings.cost(lengths, len(item), sizes) for lengths, item in zip(kept, items, strict=True)]
     return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
 
 
 def check_head(model: Any) -> None:
     """Raises unless the model is a classifier: what texts keep is seen when it runs on them."""
-    if not hasattr(model, "classifier"):
+    if not has_head(model):
         raise PyramidError(
             f"an adaptive schedule is measured on a classifier, got {type(model).__name__}, which has no head; give "
             "AutoModelForSequenceClassification.from_pretrained(path), or PyramidClassifier.from_pretrained(path).model"

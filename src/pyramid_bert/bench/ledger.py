@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..bench.ideal import kept_lengths
 from ..config import PyramidConfig
-from ..cost import Cost
+from ..cost import Cost, Sizes
 from ..errors import PyramidError
-from ..families import pyramid_encoder
+from ..families import pyramid_encoder, sizes_of
 from ..families.hub import pyramid_settings
 from ..runtimes.packed import optimization_of
 from .machine import describe_machine
@@ -131,14 +131,14 @@ def measure(
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
     roofline = measure_roofline(pyramid)
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
-    work, as_it_runs = {}, settings.replace(cls_only=encoder.cls_only)
+    work, as_it_runs = {}, settings.replace(cls_only=encoder.plan.cls_only)
     for name, (model, rows, width) in plans.items():
         shapes = _shapes(workload, rows, width, kept if model is pyramid else None, len(encoder.layer))
-        work[name] = _work(shapes, roofline, as_it_runs if model is pyramid else None, pyramid.config)
+        work[name] = _work(shapes, roofline, as_it_runs if model is pyramid else None, sizes_of(pyramid))
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
         entries=entries,
-        selecting=share_selecting(encoder, runs["pyramid"]),
+        selecting=share_selecting(lambda clock: forward_all(pyramid, workload.tensors(by_length), clock)),
         batch_size=batch_size,
         roofline=roofline,
         optimization=optimization_of(pyramid),
@@ -190,7 +190,7 @@ def _shapes(
 
 
 def _work(
-    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, settings: PyramidConfig | None, config: Any
+    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, settings: PyramidConfig | None, sizes: Sizes
 ) -> _Work:
     """What a pyramid with these settings computes, or the dense model, counting every slot, pads included."""
     tokens = macs = 0
@@ -199,9 +199,9 @@ def _work(
     for rows, n, kept in shapes:
         cls_layers = 0 if settings is None else settings.cls_layers(len(kept))
         if settings is None:
-            cost = Cost.of(kept, n, config.hidden_size, config.intermediate_size)
+            cost = Cost.of(kept, n, sizes.hidden_size, sizes.intermediate_size)
         else:
-            cost = settings.cost(kept, n, config, with_keys=roofline.heads is None)
+            cost = settings.cost(kept, n, sizes, with_keys=roofline.heads is None)
         macs += rows * cost.macs
         tokens += rows * sum([n, *kept[:-1]] if placement != "input" else kept)
         for overlap in seconds:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from ..families.hub import apply_settings, restore
+from ..families import apply_settings, restore
 from ..families.loading import load_model, load_tokenizer
 from ..schedule.base import Schedule
 from ..training.trainer import quiet_transformers

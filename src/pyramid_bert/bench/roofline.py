@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..config import reading_heads
 from ..cost import tokens_seen
-from ..families import base_model
+from ..families import layers_of, sizes_of
 from ..runtimes.packed import optimization_of
 
 _TOKENS = 2048
@@ -77,7 +76,7 @@ class Roofline:
 
 def measure_roofline(model: Any) -> Roofline:
     """Measures this machine for `model`."""
-    layers = base_model(model).encoder.layer
+    layers = layers_of(model)
     linear = [part for part in layers.modules() if isinstance(part, nn.Linear)]
     largest = max(linear, key=lambda part: part.weight.numel())
     weights = sum(part.weight.numel() for part in linear)
@@ -94,9 +93,9 @@ def measure_roofline(model: Any) -> Roofline:
             bytes_per_second=weights * size / min(_times(one_token_through)),
             macs_per_second=_TOKENS * largest.weight.numel() / min(_times(lambda: largest(many))),
             bytes_per_weight=size,
-            hidden_size=model.config.hidden_size,
-            intermediate_size=model.config.intermediate_size,
-            heads=None if size == 1 else reading_heads(model.config),
+            hidden_size=sizes_of(model).hidden_size,
+            intermediate_size=sizes_of(model).intermediate_size,
+            heads=None if size == 1 else sizes_of(model).heads,
         )
 
 

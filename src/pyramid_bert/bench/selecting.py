@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from ..core.loop import Nobody, Step
+from ..core.reducer import Decision
+from ..core.tokens import Tokens
 
-def share_selecting(encoder: Any, run: Callable[[], object]) -> float:
-    """The share of a run's time that goes into choosing tokens and moving them: the median of three runs."""
+
+class SelectingClock(Nobody):
+    """Adds up the seconds between the end of a half layer and the end of the reduction after it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._ran_at = 0.0
+
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """Starts the clock."""
+        self._before = tokens  # keep a reference, so that freeing it is not timed as selection
+        self._ran_at = time.perf_counter()
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """Stops it."""
+        self.seconds += time.perf_counter() - self._ran_at
+
+
+def share_selecting(run: Callable[[SelectingClock], Any]) -> float:
+    """The share of a run's time that goes into choosing tokens and moving them: the median of three runs.
+
+    Args:
+        run: Runs the pyramid with a recorder that it hands to every pass.
+    """
     shares = []
     for _ in range(3):
-        with _timed_shrinking(encoder) as spent:
-            start = time.perf_counter()
-            run()
-            shares.append(spent[0] / (time.perf_counter() - start))
-    return median(shares)
-
-
-@contextmanager
-def _timed_shrinking(encoder: Any) -> Iterator[list[float]]:
-    """Adds up the seconds that `encoder` spends in choosing and moving inside of the block."""
-    spent, original = [0.0], encoder.shrink
-
-    def timed(tokens: Any, *args: Any) -> None:
-        before = tokens.hidden  # held on to: to give back the state before it is no work of choosing, every layer does
+        clock = SelectingClock()
         start = time.perf_counter()
-        try:
-            original(tokens, *args)
-        finally:
-            spent[0] += time.perf_counter() - start
-        del before
-
-    encoder.shrink = timed
-    try:
-        yield spent
-    finally:
-        del encoder.shrink
+        run(clock)
+        shares.append(clock.seconds / (time.perf_counter() - start))
+    return median(shares)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.loop import Pass, Recorder
 from ..errors import PyramidError
 from ..families import pyramid_encoder
 from ..families.hub import pyramid_settings
@@ -92,7 +93,7 @@ def measure_training(
     steps = {name: _step(model, batch) for name, model in models.items()}
     try:
         timing = time_interleaved(steps, rounds=rounds, after_each=after_each)
-        selecting = share_selecting(encoder, steps["pyramid"])
+        selecting = share_selecting(steps["pyramid"])
         peaks = {name: _peak(model, batch) for name, model in models.items()}
     finally:
         for model in models.values():
@@ -117,13 +118,14 @@ def _drops(model: Any, n: int) -> bool:
     return settings is not None and min(settings.schedule.lengths(n, model.config.num_hidden_layers)) < n
 
 
-def _step(model: Any, batch: dict[str, Tensor]) -> Callable[[], None]:
+def _step(model: Any, batch: dict[str, Tensor]) -> Callable[..., None]:
     # A learning rate of 0 leaves the weights as they are; the optimizer works as hard as with any other.
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
     model.train()
 
-    def step() -> None:
-        model(**batch).loss.backward()
+    def step(record: Recorder | None = None) -> None:
+        asked = {} if record is None else {"pyramid_pass": Pass(record)}
+        model(**batch, **asked).loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
 

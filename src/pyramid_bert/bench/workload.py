@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.loop import Pass, Recorder
 from ..errors import DataError
 from ..text.batches import Encoded, collate, encode, sorted_batches
 from ..text.tables import Text
@@ -74,10 +75,11 @@ class Workload:
 
 
 @torch.inference_mode()
-def forward_all(model: Any, batches: Sequence[dict[str, Tensor]]) -> None:
-    """Runs the model on each of the batches, where it stands."""
+def forward_all(model: Any, batches: Sequence[dict[str, Tensor]], record: Recorder | None = None) -> None:
+    """Runs the model on each of the batches, where it stands; a pyramid's passes may be recorded."""
+    asked = {} if record is None else {"pyramid_pass": Pass(record)}
     for batch in batches:
-        model(**{name: tensor.to(model.device) for name, tensor in batch.items()})
+        model(**{name: tensor.to(model.device) for name, tensor in batch.items()}, **asked)
     wait_for(model.device)
 
 

@@ -6,9 +6,7 @@ Needs no model: give the sizes, or --model FOLDER to read them from its config.j
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
@@ -62,15 +60,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _take_sizes(args: argparse.Namespace) -> None:
-    from ..config import reading_heads
+    from transformers import AutoConfig
+
+    from ..families import sizes_of
 
     path = Path(args.model) / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        args.layers, args.hidden_size = config["num_hidden_layers"], config["hidden_size"]
-        args.intermediate_size, args.heads = config["intermediate_size"], reading_heads(SimpleNamespace(**config))
+        sizes = sizes_of(AutoConfig.from_pretrained(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"cannot read the sizes of a model from {path}: {error!r}") from error
+    args.layers, args.hidden_size = sizes.layers, sizes.hidden_size
+    args.intermediate_size, args.heads = sizes.intermediate_size, sizes.heads
 
 
 def _row(schedule: Schedule, n: int, args: argparse.Namespace) -> dict[str, Any]:

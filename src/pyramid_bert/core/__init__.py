@@ -1,18 +1,31 @@
-"""Who stays: token selectors, registered by name. Depends on torch alone."""
+"""The method: tokens, selectors, reductions and the one loop. Knows torch, and compiled loops, and no model.
 
+Read it in this order: `loop` (what happens in a pass), `tokens` and `reduction` (on what), `selectors`, `coreset`,
+`cluster`, `attention` and `baselines` (who stays), `reducer` (the decision), `distances` and `covering`, `record`, and
+for speed `compiled`, `kernels` and `tables`.
+"""
+
+# Importing a selector's module registers it.
 from .attention import received_attention
 from .baselines import pool_groups
 from .cluster import ward_counts, ward_groups
-from .coreset import Cover, k_center_greedy, radius_curve
-from .cover import shortest_cover
+from .coreset import k_center_greedy, radius_curve
+from .covering import nearest_kept, shortest_cover
 from .distances import Geometry, from_radius, squared_distances, to_radius
-from .nearest import nearest_kept
-from .selectors import Selector, get_selector, register, selector_names
+from .loop import Pass
+from .record import Coverage, Radii, Trace
+from .selectors import Candidates, Grouper, Ranker, Ranking, get_selector, register, selector_names
 
 __all__ = [
-    "Cover",
+    "Candidates",
+    "Coverage",
     "Geometry",
-    "Selector",
+    "Grouper",
+    "Pass",
+    "Radii",
+    "Ranker",
+    "Ranking",
+    "Trace",
     "from_radius",
     "get_selector",
     "k_center_greedy",

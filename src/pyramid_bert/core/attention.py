@@ -1,6 +1,6 @@
 """Selection by received attention, as in PoWER-BERT (Goyal et al., 2020): the paper's baseline "Att".
 
-Beside it the same by the attention of CLS alone, the one token that is read in the end.
+"cls-attention" ranks by the attention of CLS only, the one token that is read in the end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PyramidError
-from .selectors import Counts, Selector, register, top_by_score
+from .selectors import Candidates, Counts, Ranker, Ranking, register, top_by_score
 
 
 @torch.no_grad()
@@ -39,36 +39,23 @@ def received_attention(query: Tensor, key: Tensor, bias: Tensor | None, mask: Te
     return received
 
 
-def _select(
-    hidden: Tensor,
-    mask: Tensor | None,
-    k: Counts,
-    *,
-    generator: torch.Generator | None = None,
-    received: Tensor | None = None,
-) -> Tensor:
-    if received is None:
+def _rank(candidates: Candidates, k: Counts) -> Ranking:
+    if candidates.received is None:
         raise PyramidError(
-            "selection by attention needs the attention that tokens receive, and this backbone or placement gives "
-            "none; use 'coreset', or placement='middle' on a BERT-like model"
+            "selection by attention needs the attention that tokens receive, and this model or placement gives none; "
+            "use 'coreset', or placement='middle' on a BERT-like model"
         )
-    return top_by_score(received, mask, k)
+    return Ranking(top_by_score(candidates.received, candidates.mask, k))
 
 
 ATTENTION = register(
-    Selector(
+    Ranker(
         "attention",
         "the tokens that receive most attention, over heads and real queries (PoWER-BERT's)",
-        _select,
-        knobs=("received",),
+        _rank,
+        voters="all",
     )
 )
 CLS_ATTENTION = register(
-    Selector(
-        "cls-attention",
-        "the tokens that CLS attends to most, over heads",
-        _select,
-        knobs=("received",),
-        voters="cls",
-    )
+    Ranker("cls-attention", "the tokens that CLS attends to most, over heads", _rank, voters="cls")
 )

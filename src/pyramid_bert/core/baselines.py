@@ -5,25 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .selectors import Counts, Selector, register, top_by_score
+from .selectors import Candidates, Counts, Grouper, Ranker, Ranking, register, top_by_score
 
 
-def _first(hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None) -> Tensor:
-    rows, n, _ = hidden.shape
-    position = torch.arange(n, device=hidden.device, dtype=torch.float32)
-    return top_by_score(-position.expand(rows, n), mask, k)
+def _first(candidates: Candidates, k: Counts) -> Ranking:
+    rows, n, _ = candidates.hidden.shape
+    position = torch.arange(n, device=candidates.hidden.device, dtype=torch.float32)
+    return Ranking(top_by_score(-position.expand(rows, n), candidates.mask, k))
 
 
-def _random(hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None) -> Tensor:
-    """Ranks tokens by a hash of (a seed from `generator`, the row's length, the position).
+def _random(candidates: Candidates, k: Counts) -> Ranking:
+    """Ranks tokens by a hash of (a drawn number, the row's length, the position).
 
-    Drawing a matrix of numbers would tie a row's fate to the padding and to the rows before it.
+    Drawing a matrix of numbers would let padding and the rows before it change a row's choice.
     """
-    rows, n, _ = hidden.shape
-    seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
-    position = torch.arange(n, device=hidden.device).expand(rows, n)
-    length = position.new_full((rows, 1), n) if mask is None else mask.sum(1, keepdim=True)
-    return top_by_score(_hash32(_hash32(position + seed) + length).double(), mask, k)
+    rows, n, _ = candidates.hidden.shape
+    drawn = int(torch.randint(2**31, (), generator=candidates.generator))
+    position = torch.arange(n, device=candidates.hidden.device).expand(rows, n)
+    length = candidates.real.sum(1, keepdim=True)
+    return Ranking(top_by_score(_hash32(_hash32(position + drawn) + length).double(), candidates.mask, k))
 
 
 def _hash32(x: Tensor) -> Tensor:
@@ -35,23 +35,32 @@ def _hash32(x: Tensor) -> Tensor:
     return x ^ (x >> 15)
 
 
-def pool_groups(mask: Tensor | None, rows: int, n: int, window: int, device: torch.device) -> Tensor:
-    """The slot (B, N) that each token is averaged into: CLS alone in slot 0, then `window` neighbours a slot.
+def pool_groups(candidates: Candidates, k: Counts, *, window: int) -> Tensor:
+    """The slot (B, N) that each token is averaged into: CLS in slot 0, then `window` neighbours a slot.
 
-    Pads get -1: they are in no average.
+    The number of slots follows from the window, so `k` is not used. Pads get -1: they are in no average.
 
     Example:
-        >>> pool_groups(None, 1, 6, 2, torch.device("cpu")).tolist()
+        >>> pool_groups(Candidates(torch.zeros(1, 6, 2)), 4, window=2).tolist()
         [[0, 1, 1, 2, 2, 3]]
     """
-    position = torch.arange(n, device=device).expand(rows, n)
+    rows, n, _ = candidates.hidden.shape
+    position = torch.arange(n, device=candidates.hidden.device).expand(rows, n)
     slot = (position + window - 1).div(window, rounding_mode="floor")
-    return slot if mask is None else slot.masked_fill(~mask, -1)
+    return slot if candidates.mask is None else slot.masked_fill(~candidates.mask, -1)
 
 
-FIRST = register(Selector("first", "the first tokens of the input", _first))
-RANDOM = register(Selector("random", "random tokens; the same ones for the same seed and length", _random))
+FIRST = register(Ranker("first", "the first tokens of the input", _first))
+RANDOM = register(Ranker("random", "random tokens; the same ones for the same seed and length", _random))
 INPUT_FIRST = register(
-    Selector("input-first", "the first tokens, cut once before the first layer", _first, placement="input")
+    Ranker("input-first", "the first tokens, cut once before the first layer", _first, placement="input")
 )
-POOL = register(Selector("pool", "the mean of neighbours in windows; takes Schedule.strided(window, at_layers)", None))
+POOL = register(
+    Grouper(
+        "pool",
+        "the mean of neighbours in windows; takes Schedule.strided(window, at_layers)",
+        pool_groups,
+        knobs=("window",),
+        weighs=False,
+    )
+)

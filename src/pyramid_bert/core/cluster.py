@@ -7,20 +7,18 @@ a·b/(a+b)·d, which is what it adds to the squared distances of tokens to the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from .distances import Geometry, Metric
-from .selectors import Counts, Selector, counts_per_row, register
+from . import compiled
+from .distances import Metric
+from .selectors import Candidates, Counts, Grouper, counts_per_row, register
 
 _TOO_FAR = 100.0  # what a pair that is too far apart costs, in units of the largest distance in its row
 
 
-@torch.no_grad()
 def ward_groups(
     hidden: Tensor,
     mask: Tensor | None,
@@ -30,13 +28,13 @@ def ward_groups(
     metric: Metric = "euclidean",
     within: int | None = None,
 ) -> Tensor:
-    """The slot (B, N) that each token is averaged into: CLS alone in slot 0, then groups in the order of their firsts.
+    """The slot (B, N) that each token is averaged into: CLS in slot 0, then groups in the order of their first tokens.
 
     Args:
         hidden: (B, N, D) token vectors.
         mask: (B, N) bool, True for real tokens, which stand on the left; None when all are. Pads get -1.
         k: How many slots to fill, one number or one a row. With k = 1 only CLS is left and the others get -1.
-        size: (B, N) how many input tokens stand behind each token; 1 if None.
+        size: (B, N) input tokens behind each token; 1 if None.
         metric: "euclidean" or "cosine" (1 − cosine similarity).
         within: Merge tokens only if they stand at most so many places apart, as long as there are such (a high cost,
             not a wall: k is always reached). In a pair of texts that keeps apart what the two have in common.
@@ -46,16 +44,9 @@ def ward_groups(
         >>> ward_groups(tokens, None, 3).tolist()
         [[0, 1, 2, 1, 1]]
     """
-    rows, n, _ = hidden.shape
-    counts = counts_per_row(k, rows, n)
-    real = _real(hidden, mask)
-    first, leads = _first_of_group(hidden, real, counts, size, metric, within, limit=None)
-    slot = (leads.cumsum(1) - 1).gather(1, first)
-    past = slot >= torch.tensor(counts, device=hidden.device)[:, None]
-    return slot.masked_fill(~real | past, -1)
+    return _group(Candidates(hidden, mask, metric, size), k, within=within)
 
 
-@torch.no_grad()
 def ward_counts(
     hidden: Tensor,
     mask: Tensor | None,
@@ -67,47 +58,49 @@ def ward_counts(
 ) -> list[int]:
     """How many groups are left in each row when merges go on for as long as none costs more than `limit` (B,).
 
-    What a merge costs is the sum of squares by which it moves tokens; at least one group stands beside CLS. Reads the
-    numbers back from the device. The other arguments are those of `ward_groups`.
+    The cost of a merge is what it adds to the squared distances of tokens to the means of their groups; at least one
+    group stands beside CLS. Reads the numbers back from the device. The other arguments are those of `ward_groups`.
 
     Example:
         >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
         >>> ward_counts(tokens, None, torch.tensor([1.0])), ward_counts(tokens, None, torch.tensor([0.01]))
         ([3], [4])
     """
-    real = _real(hidden, mask)
-    _, leads = _first_of_group(hidden, real, [2] * len(hidden), size, metric, within, limit)
+    return _count(Candidates(hidden, mask, metric, size), limit, within=within)
+
+
+@torch.no_grad()
+def _group(candidates: Candidates, k: Counts, *, within: int | None = None) -> Tensor:
+    rows, n, _ = candidates.hidden.shape
+    counts = counts_per_row(k, rows, n)
+    first, leads = _first_of_group(candidates, counts, within, limit=None)
+    slot = (leads.cumsum(1) - 1).gather(1, first)
+    past = slot >= torch.tensor(counts, device=slot.device)[:, None]
+    return slot.masked_fill(~candidates.real | past, -1)
+
+
+@torch.no_grad()
+def _count(candidates: Candidates, limit: Tensor, *, within: int | None = None) -> list[int]:
+    _, leads = _first_of_group(candidates, [2] * len(candidates.hidden), within, limit)
     counts: list[int] = leads.sum(1).tolist()
     return counts
 
 
-def _real(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device) if mask is None else mask
-
-
 def _first_of_group(
-    hidden: Tensor,
-    real: Tensor,
-    counts: Sequence[int],
-    size: Tensor | None,
-    metric: Metric,
-    within: int | None,
-    limit: Tensor | None,
+    candidates: Candidates, counts: Sequence[int], within: int | None, limit: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The first token (B, N) of the group that each is in, and which tokens (B, N) are such first ones."""
-    rows, n, _ = hidden.shape
-    distances = Geometry.of(hidden, metric).distances
-    weight = torch.ones_like(distances[:, 0]) if size is None else size.to(distances.dtype).clone()
-    cost = _cost_of_pairs(distances, weight, real, within)
-    goal = torch.tensor(counts, device=hidden.device).clamp(min=2)
-    limit = torch.full_like(cost[:, 0, 0], torch.inf) if limit is None else limit.to(cost.dtype)
-    kernel = _kernel() if cost.device.type == "cpu" else None
-    if kernel is None:
-        first = _merge(cost, weight, real.sum(1), goal, limit)
+    """The first token (B, N) of the group that each token is in, and which tokens (B, N) are such first ones."""
+    geometry, real, size = candidates.geometry, candidates.real, candidates.size
+    squares = geometry.to_cls
+    weight = torch.ones_like(squares) if size is None else size.to(squares.dtype).clone()
+    if compiled.can_run(geometry):
+        first = compiled.ward_firsts(geometry, counts, real.sum(1).tolist(), weight, within, limit)
     else:
-        first = torch.empty(rows, n, dtype=torch.long)
-        kernel(cost.numpy(), weight.numpy(), real.sum(1).numpy(), goal.numpy(), limit.numpy(), first.numpy())
-    return first, real & (first == torch.arange(n, device=hidden.device))
+        goal = torch.tensor(counts, device=real.device).clamp(min=2)
+        cost = _cost_of_pairs(geometry.distances, weight, real, within)
+        limit = torch.full_like(cost[:, 0, 0], torch.inf) if limit is None else limit.to(cost.dtype)
+        first = _merge(cost, weight, real.sum(1), goal, limit)
+    return first, real & (first == torch.arange(first.shape[1], device=first.device))
 
 
 def _cost_of_pairs(distances: Tensor, weight: Tensor, real: Tensor, within: int | None) -> Tensor:
@@ -151,67 +144,12 @@ def _merge(cost: Tensor, weight: Tensor, counts: Tensor, goal: Tensor, limit: Te
     return first
 
 
-@cache
-def _kernel() -> Callable[..., None] | None:
-    """The same, compiled for the CPU; None when numba is not installed. The nearest partner of each token is kept."""
-    try:
-        from numba import njit
-    except ImportError:
-        return None
-    infinite = float("inf")
-
-    @njit(nogil=True)
-    def nearest(cost: Any, i: int, n: int) -> int:
-        best = i
-        for j in range(i + 1, n):
-            if cost[i, j] < cost[i, best]:
-                best = j
-        return best
-
-    @njit(nogil=True)
-    def merge(costs: Any, weights: Any, counts: Any, goals: Any, limits: Any, firsts: Any) -> None:
-        rows, width = weights.shape
-        for row in range(rows):
-            cost, weight, first, n = costs[row], weights[row], firsts[row], counts[row]
-            partner = [nearest(cost, i, n) for i in range(n)]
-            for i in range(width):
-                first[i] = i
-            for _ in range(n - goals[row]):
-                i = 1
-                for t in range(2, n):
-                    if cost[t, partner[t]] < cost[i, partner[i]]:
-                        i = t
-                j, least = partner[i], cost[i, partner[i]]
-                if not least < infinite or least > limits[row]:
-                    break
-                a, b = weight[i], weight[j]
-                for t in range(1, n):
-                    w = weight[t]
-                    of_both = (w + a) * cost[i, t] + (w + b) * cost[j, t] - w * least
-                    merged = infinite if t in (i, j) else of_both / (w + a + b)
-                    cost[i, t] = cost[t, i] = merged if merged < infinite else infinite
-                    cost[j, t] = cost[t, j] = infinite
-                weight[i] = a + b
-                partner[j] = j
-                for t in range(1, j):  # those whose partner may have changed
-                    near = partner[t]
-                    if t == i or near in (i, j):
-                        partner[t] = nearest(cost, t, n)
-                    elif t < i and (cost[t, i] < cost[t, near] or (cost[t, i] == cost[t, near] and i < near)):
-                        partner[t] = i
-                for t in range(n):
-                    if first[t] == j:
-                        first[t] = i
-
-    return merge
-
-
 CLUSTER = register(
-    Selector(
+    Grouper(
         "cluster",
-        "no token alone: groups of similar ones, merged pair by pair (Ward); best with metric='cosine'",
-        None,
-        group=ward_groups,
-        count=ward_counts,
+        "groups of similar tokens, merged pair by pair (Ward); best with metric='cosine'",
+        _group,
+        knobs=("within",),
+        count=_count,
     )
 )

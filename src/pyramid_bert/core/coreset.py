@@ -9,27 +9,17 @@ is the classical greedy, whose covering radius is at most twice the optimum; wit
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ..errors import PyramidError
-from . import kernels as compiled
-from .distances import Geometry, Metric, relative_to_cls, to_radius
-from .selectors import Counts, Selector, counts_per_row, register, top_by_score
+from . import compiled
+from .distances import Geometry, Metric, distance_to_cls
+from .selectors import Candidates, Counts, Ranker, Ranking, counts_per_row, register, top_by_score
 
 CentersPerStep = int | float | Literal["all"]
-
-
-class Cover(NamedTuple):
-    """A core-set: `indices` (B, K) in rank order, and the covering `radius` (B,).
-
-    The radius is the largest distance from a real token to its nearest chosen one; 0 when all are chosen.
-    """
-
-    indices: Tensor
-    radius: Tensor
 
 
 @torch.no_grad()
@@ -41,8 +31,10 @@ def k_center_greedy(
     centers_per_step: CentersPerStep = 1,
     metric: Metric = "euclidean",
     geometry: Geometry | None = None,
-) -> Cover:
-    """The core-set of each row: `k` positions in rank order, CLS first, and the covering radius.
+) -> Ranking:
+    """The core-set of each row: `k` positions in rank order, CLS first, and the covering radius (B,).
+
+    The radius is the largest distance from a real token to its nearest chosen one; 0 when all are chosen.
 
     There is no Python loop over the batch and nothing is read back from the device.
 
@@ -81,7 +73,7 @@ def k_center_greedy(
         index, squared = _in_batches(geometry.distances, uncovered, counts, steps)
     else:
         index, squared = _one_at_a_time(geometry.distances, uncovered, counts)
-    return Cover(index, to_radius(squared.clamp(min=0), metric))
+    return Ranking(index, geometry.radius(squared.clamp(min=0)))
 
 
 @torch.no_grad()
@@ -108,7 +100,7 @@ def radius_curve(hidden: Tensor, mask: Tensor | None, *, metric: Metric = "eucli
         farthest, token = uncovered.max(dim=1)
         curve.append(farthest)
         uncovered = torch.minimum(uncovered, distances[batch, token])
-    return to_radius(torch.stack(curve, 1), metric)
+    return geometry.radius(torch.stack(curve, 1))
 
 
 def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
@@ -168,40 +160,20 @@ def _in_batches(distances: Tensor, uncovered: Tensor, counts: list[int], steps: 
     return index[:, : max(counts)], uncovered.amax(dim=1)
 
 
-def _select(
-    hidden: Tensor,
-    mask: Tensor | None,
-    k: Counts,
-    *,
-    generator: torch.Generator | None = None,
-    centers_per_step: CentersPerStep = 1,
-    metric: Metric = "euclidean",
-    geometry: Geometry | None = None,
-) -> Tensor:
-    if centers_per_step == "all" and geometry is None:
-        # One round ranks by the distance to CLS alone: no Gram matrix is needed.
-        return top_by_score(distance_to_cls(hidden, metric), mask, k)
-    return k_center_greedy(hidden, mask, k, centers_per_step=centers_per_step, metric=metric, geometry=geometry).indices
-
-
-def _cover(
-    hidden: Tensor, mask: Tensor | None, k: Counts, *, generator: torch.Generator | None = None, **knobs: Any
-) -> Cover:
-    return k_center_greedy(hidden, mask, k, **knobs)
-
-
-@torch.no_grad()
-def distance_to_cls(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
-    """The squared distance (B, N) of each token to CLS, without a Gram matrix."""
-    return relative_to_cls(hidden, metric).square().sum(-1)
+def _rank(candidates: Candidates, k: Counts, *, centers_per_step: CentersPerStep = 1) -> Ranking:
+    hidden, mask, metric = candidates.hidden, candidates.mask, candidates.metric
+    if centers_per_step == "all" and "geometry" not in candidates.__dict__:
+        # One round ranks by the distance to CLS only: no Gram matrix is needed.
+        return Ranking(top_by_score(distance_to_cls(hidden, metric), mask, k))
+    geometry = candidates.geometry
+    return k_center_greedy(hidden, mask, k, centers_per_step=centers_per_step, metric=metric, geometry=geometry)
 
 
 CORESET = register(
-    Selector(
+    Ranker(
         "coreset",
         "greedy k-center: every dropped token has a kept one near it (the paper)",
-        _select,
-        _cover,
-        knobs=("centers_per_step", "metric", "geometry"),
+        _rank,
+        knobs=("centers_per_step",),
     )
 )

@@ -1,12 +1,10 @@
-"""Distances between the tokens of a row, in full precision."""
+"""Pairwise distances between the tokens of a row, in full precision; from lookup tables when available (`tables`)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,26 +15,22 @@ from ..errors import UnknownNameError
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[str, ...] = ("euclidean", "cosine")
 
-# On a CPU, Gram matrices are made for so many rows at a time, to fit into the cache, and in strips of so many tokens:
-# what lies below a strip's own block is known by symmetry, and is not made.
-_ROWS_AT_A_TIME = 8
+# On a CPU a Gram matrix has at most this many numbers, to stay in the cache, or one row. It is made in strips of so
+# many tokens: what lies below the diagonal is copied, not computed.
+_NUMBERS_AT_A_TIME = 1 << 18
 _STRIP = 128
 
 
 class Products(Protocol):
-    """The inner products of the tokens of some rows, wherever they come from: `Gram`, or `summed.Sums`."""
+    """The inner products of the tokens of b rows: `Gram`, or `tables.Sums`."""
 
     @property
-    def kind(self) -> Literal["gram", "sums"]:
-        """By which compiled loops know how to read `source`."""
-
-    @property
-    def source(self) -> tuple[Any, ...]:
-        """What compiled loops read products from: arrays and numbers."""
+    def source(self) -> Any:
+        """What the compiled loops read products from: an array, or a tuple of tables."""
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """B."""
 
     @property
     def squares(self) -> Tensor:
@@ -44,7 +38,7 @@ class Products(Protocol):
 
     @property
     def to_cls(self) -> Tensor:
-        """(b, N): each token's squared distance to CLS."""
+        """(b, N): each token's squared distance to CLS; a tensor that the caller may overwrite."""
 
     def whole(self) -> Tensor:
         """(b, N, N): all products."""
@@ -52,84 +46,66 @@ class Products(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """The inner products of the tokens of b rows: of each token with those of its own strip and all later ones.
+    """The inner products (b, N, N) of the tokens of b rows, with CLS as the origin."""
 
-    Attributes:
-        flat: The strips one after another; the one that begins at token s is (b, height, N − s).
-        rows: b.
-        n: N.
-        strip: The height of all strips but the last.
-    """
-
-    flat: Tensor
-    rows: int
-    n: int
-    strip: int
-
-    kind: ClassVar[Literal["gram"]] = "gram"
+    matrix: Tensor
 
     @classmethod
-    def of(cls, x: Tensor, strip: int) -> Gram:
+    def of(cls, x: Tensor) -> Gram:
         """The inner products of `x` (b, N, D)."""
         rows, n, _ = x.shape
-        size = sum(min(strip, n - start) * (n - start) for start in range(0, n, strip))
-        gram = cls(x.new_empty(rows * size), rows, n, strip)
-        for start, part in gram.strips():
-            torch.bmm(x[:, start : start + strip], x[:, start:].transpose(1, 2), out=part)
-        return gram
+        if x.device.type != "cpu" or n <= _STRIP:
+            return cls(x @ x.transpose(1, 2))
+        matrix = x.new_empty(rows, n, n)
+        for start in range(0, n, _STRIP):
+            end = min(start + _STRIP, n)
+            torch.bmm(x[:, start:end], x[:, start:].transpose(1, 2), out=matrix[:, start:end, start:])
+            matrix[:, end:, start:end] = matrix[:, start:end, end:].transpose(1, 2)
+        return cls(matrix)
 
-    def strips(self) -> Iterator[tuple[int, Tensor]]:
-        """Where each strip begins, and the strip (b, height, N − start), a view."""
-        done = 0
-        for start in range(0, self.n, self.strip):
-            shape = self.rows, min(self.strip, self.n - start), self.n - start
-            size = math.prod(shape)
-            yield start, self.flat[done : done + size].view(shape)
-            done += size
+    @property
+    def source(self) -> Any:
+        """The matrix."""
+        return self.matrix.numpy()
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return len(self.matrix)
 
     @cached_property
     def squares(self) -> Tensor:
-        """(b, N): each token's product with itself."""
-        return torch.cat([part.diagonal(dim1=1, dim2=2) for _, part in self.strips()], dim=1)
+        """(b, N): the diagonal."""
+        return self.matrix.diagonal(dim1=1, dim2=2).contiguous()
 
     @property
     def to_cls(self) -> Tensor:
-        """(b, N): squared distances to CLS, which is the origin."""
-        return self.squares
-
-    @property
-    def source(self) -> tuple[Any, ...]:
-        """For compiled loops: the strips, their height, and how many rows each has."""
-        return self.flat.numpy(), self.strip, self.rows
+        """(b, N): squared distances to the origin."""
+        return self.squares.clone()
 
     def whole(self) -> Tensor:
         """(b, N, N)."""
-        if self.strip >= self.n:
-            return self.flat.view(self.rows, self.n, self.n)
-        gram = self.flat.new_empty(self.rows, self.n, self.n)
-        for start, part in self.strips():
-            end = start + part.shape[1]
-            gram[:, start:end, start:] = part
-            gram[:, end:, start:end] = part[:, :, end - start :].transpose(1, 2)
-        return gram
+        return self.matrix
 
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """How the tokens of each row lie to one another: inner products, of which distances are made on demand.
+    """Inner products of the tokens of a batch, of which distances are made on demand.
 
-    Vectors are taken relative to CLS (but see `summed`): tokens of a Transformer lie close together and far from the
+    Vectors are taken relative to CLS (but see `tables`): tokens of a Transformer lie close together and far from the
     origin, where ‖a‖² + ‖b‖² − 2ab would cancel, and CLS, unlike a mean, does not depend on padding.
 
     Attributes:
-        grams: Of some rows after another; together all rows of the batch.
+        parts: The products of some rows after another, together all rows of the batch.
+        metric: How a squared distance is told to users; see `radius`.
 
     Example:
         >>> Geometry.of(torch.tensor([[[0.0], [3.0], [5.0]]])).distances.tolist()
         [[[0.0, 9.0, 25.0], [9.0, 0.0, 4.0], [25.0, 4.0, 0.0]]]
     """
 
-    grams: tuple[Products, ...]
+    parts: tuple[Products, ...]
+    metric: Metric = "euclidean"
 
     @classmethod
     @torch.no_grad()
@@ -140,26 +116,36 @@ class Geometry:
         """
         if metric not in METRICS:
             raise UnknownNameError("metric", metric, METRICS)
-        on_cpu = hidden.device.type == "cpu"
-        strip = _STRIP if on_cpu else hidden.shape[1]
+        n = hidden.shape[1]
+        rows = max(1, _NUMBERS_AT_A_TIME // (n * n)) if hidden.device.type == "cpu" else len(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
-            parts = torch.split(hidden, _ROWS_AT_A_TIME) if on_cpu else (hidden,)
-            return cls(tuple(Gram.of(relative_to_cls(part, metric), strip) for part in parts))
+            parts = torch.split(hidden.detach(), rows)
+            return cls(tuple(Gram.of(relative_to_cls(part, metric)) for part in parts), metric)
 
     @cached_property
     def distances(self) -> Tensor:
         """(B, N, N) squared distances."""
-        return torch.cat([_spelled_out(gram.whole(), gram.squares) for gram in self.grams])
+        return torch.cat([_spelled_out(part.whole(), part.squares) for part in self.parts])
 
     @property
     def to_cls(self) -> Tensor:
         """(B, N) squared distances to CLS."""
-        return torch.cat([gram.to_cls for gram in self.grams])
+        return torch.cat([part.to_cls for part in self.parts])
+
+    def radius(self, squared: Tensor) -> Tensor:
+        """A squared distance as users know it: Euclidean, or 1 − cosine similarity."""
+        return to_radius(squared, self.metric)
 
 
 def squared_distances(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
     """The squared Euclidean distances (B, N, N) between tokens `hidden` (B, N, D), of unit vectors for "cosine"."""
     return Geometry.of(hidden, metric).distances
+
+
+@torch.no_grad()
+def distance_to_cls(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
+    """The squared distance (B, N) of each token to CLS, without a Gram matrix."""
+    return relative_to_cls(hidden.detach(), metric).square().sum(-1)
 
 
 def snap_limit(dtype: torch.dtype) -> float:
@@ -168,7 +154,7 @@ def snap_limit(dtype: torch.dtype) -> float:
 
 
 def to_radius(squared: Tensor, metric: Metric) -> Tensor:
-    """A squared distance as users know it: Euclidean, or 1 − cosine."""
+    """A squared distance as users know it: Euclidean, or 1 − cosine similarity."""
     return squared / 2 if metric == "cosine" else squared.sqrt()
 
 
@@ -182,7 +168,7 @@ def relative_to_cls(hidden: Tensor, metric: Metric) -> Tensor:
     x = hidden if hidden.dtype == torch.float64 else hidden.float()
     if metric == "cosine":
         x = F.normalize(x, dim=-1)
-    return x - x[:, :1]  # (b, N, D)
+    return x - x[:, :1]
 
 
 def _spelled_out(gram: Tensor, square: Tensor) -> Tensor:

@@ -1,167 +1,52 @@
-"""The loops over tokens compiled for the CPU (numba, an optional extra). They choose the same tokens as the torch ones.
+"""The reduction of a batch in compiled loops: distances, choice, groups and averages, on plain arrays (numba).
 
-The torch loop in `coreset` launches four small operations a centre; at batch 1 that is most of what a selection costs.
-Here the loop over centres is machine code, and reads distances out of the Gram matrix (or the tables of `summed`) as it
-needs them. Arithmetic and ties are the torch code's own, so for a Gram matrix the results are equal bit for bit; the
-torch code stays the reference, the fallback, and the only one on accelerators.
+Nothing here knows torch: a runtime without torch calls the same functions. They are compiled at the first call for a
+type and kept on disk, so a second process compiles nothing. Arithmetic and ties are those of the torch code, which
+stays the reference: for a Gram matrix both choose the same tokens, bit for bit.
+
+A kernel works on some rows of a batch. Its arguments, where a row has N slots and keeps K:
+
+- `source`: inner products of tokens: a Gram matrix (B, N, N), or the tables of `tables.Sums`;
+- `square` (B, N): each token's product with itself;
+- `constants`: (noise, 0, -inf) in the type of `square`, so that no sum is computed in another precision;
+- `numbers` (B, 3): of each row the tokens to keep, the centres a step, and the real tokens;
+- `size` (B, N): input tokens behind each token;
+- `out`: the arrays that are filled, see `compiled.Arrays`.
 """
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numba import njit, types
+from numba.extending import overload
 
-from .distances import Geometry, snap_limit
+DROP, WEIGH, MERGE = 0, 1, 2  # what becomes of the tokens that are not kept
 
-_Compiled = Callable[..., Any]
-_Compiler = Callable[[_Compiled], _Compiled]
-
-# Tokens are taken side by side in so many lanes, each with a maximum of its own, so that processors can as well.
+# Tokens are taken in lanes, each with its own maximum, so that the loop can be vectorised.
 _LANES = 64
-# Below so many distances, about a millisecond, other threads are not worth waking.
-_WORTH_THREADS = 1 << 20
+_TOO_FAR = 100  # cost of a pair that is farther apart than `within`, in units of the largest distance in its row
+_LEAST = 1e-12
+
+_compiled = njit(nogil=True, cache=True)
 
 
-class _Kernels(NamedTuple):
-    """The compiled functions: each works on some rows of the batch."""
-
-    choose: _Compiled
-    choose_many: _Compiled
-    assign: _Compiled
+def line_of(source: Any, row: int, token: int, line: Any) -> Any:
+    """The inner products (N,) of a token with all others, possibly written into `line`."""
+    raise NotImplementedError  # replaced by the overload below when compiled
 
 
-def can_run(geometry: Geometry) -> bool:
-    """Whether the compiled loops can take this geometry."""
-    return geometry.grams[0].squares.device.type == "cpu" and available()
+@overload(line_of)
+def _line_of(source: Any, row: int, token: int, line: Any) -> Any:
+    if isinstance(source, types.Array):
 
+        def of_gram(source: Any, row: int, token: int, line: Any) -> Any:
+            return source[row, token]
 
-def available() -> bool:
-    """Whether numba is installed."""
-    return _compiler() is not None
+        return of_gram
 
-
-def greedy(geometry: Geometry, uncovered: Tensor, counts: list[int], steps: list[int]) -> tuple[Tensor, Tensor]:
-    """As `coreset._one_at_a_time` and `coreset._in_batches`, but entries of a row past its own count are 0.
-
-    Overwrites `uncovered`.
-    """
-    index = torch.zeros(len(counts), max(counts), dtype=torch.long)
-    squared = torch.empty(len(counts), dtype=uncovered.dtype)
-    numbers = torch.tensor([counts, steps]).T.contiguous()  # (B, 2)
-    arrays = [x.numpy() for x in (uncovered, numbers, index, squared)]
-    one = all(step == 1 for step in steps)
-    calls = [
-        partial(kernels.choose if one else kernels.choose_many, *products, *(x[rows] for x in arrays))
-        for kernels, rows, products in _parts(geometry)
-    ]
-    _run(calls, distances=uncovered.shape[1] * sum(counts))
-    return index, squared
-
-
-def nearest_kept(geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip_cls: bool) -> tuple[Tensor, Tensor]:
-    """As `nearest.nearest_kept`."""
-    squares = geometry.grams[0].squares
-    shape, dtype = (index.shape[0], squares.shape[1]), squares.dtype
-    slot, squared = torch.zeros(shape, dtype=torch.long), torch.full(shape, torch.inf, dtype=dtype)
-    filled = torch.ones_like(index, dtype=torch.bool) if kept is None else kept
-    first = 1 if skip_cls and index.shape[1] > 1 else 0
-    arrays = [x.numpy() for x in (index, filled, slot, squared)]
-    calls = [
-        partial(kernels.assign, *products, first, *(x[rows] for x in arrays))
-        for kernels, rows, products in _parts(geometry)
-    ]
-    _run(calls, distances=slot.numel() * index.shape[1])
-    return slot, squared
-
-
-def _run(calls: list[partial[None]], *, distances: int) -> None:
-    """Makes the calls: in as many threads as torch takes, if there are enough distances to compute."""
-    threads = min(torch.get_num_threads(), len(calls))
-    if threads > 1 and distances >= _WORTH_THREADS:
-        list(_threads(threads).map(lambda call: call(), calls))
-    else:
-        for call in calls:
-            call()
-
-
-@cache
-def _threads(number: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(number, thread_name_prefix="pyramid-bert")
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads stay behind in the parent
-
-
-def _parts(geometry: Geometry) -> Iterator[tuple[_Kernels, slice, tuple[Any, ...]]]:
-    """The kernels for some rows, which rows, and what they need of them: a source, squares and constants."""
-    done = 0
-    for gram in geometry.grams:
-        square = gram.squares.numpy()
-        constants = tuple(map(square.dtype.type, (snap_limit(gram.squares.dtype), 0, -math.inf)))
-        yield _kernels(gram.kind), slice(done, done + gram.rows), (gram.source, square, constants)
-        done += gram.rows
-
-
-@cache
-def _compiler() -> _Compiler | None:
-    """What compiles a function, or None when numba is not installed."""
-    try:
-        from numba import njit
-    except ImportError:
-        return None
-    compiled: _Compiler = njit(nogil=True)
-    return compiled
-
-
-@cache
-def _kernels(kind: Literal["gram", "sums"]) -> _Kernels:
-    """The loops over products from a source of this kind."""
-    compiler = _compiler()
-    assert compiler is not None
-    products = {"gram": _gram_products, "sums": _sums_products}[kind](compiler)
-    cover = _cover(compiler)
-    return _Kernels(
-        _choose(compiler, products, cover), _choose_many(compiler, products, cover), _assign(compiler, products)
-    )
-
-
-def _gram_products(compiled: _Compiler) -> _Compiled:
-    @compiled
-    def products(source: Any, row: int, token: int, line: Any) -> Any:
-        """The inner products of a token with all others: a part of `flat`, or put together in `line`."""
-        flat, strip, rows = source
-        n = line.shape[0]
-        done = start = 0
-        while True:
-            height, width = min(strip, n - start), n - start
-            base = done + row * height * width
-            if token < start + height:
-                own = base + (token - start) * width
-                if start == 0:
-                    return flat[own : own + width]
-                line[start:] = flat[own : own + width]
-                return line
-            for i in range(height):  # down a column of an earlier strip
-                line[start + i] = flat[base + i * width + token - start]
-            done += rows * height * width
-            start += strip
-
-    return products
-
-
-def _sums_products(compiled: _Compiler) -> _Compiled:
-    @compiled
-    def products(source: Any, row: int, token: int, line: Any) -> Any:
-        """As above, out of the tables of `summed.Sums`."""
+    def of_tables(source: Any, row: int, token: int, line: Any) -> Any:
         ids, of_values, crossed, by_value, of_positions, scale = source
         own, value, scales = ids[row], ids[row, token], scale[row]
         with_values = of_values[value] + crossed[token]  # (V,): its value's and its position's product with each value
@@ -172,123 +57,276 @@ def _sums_products(compiled: _Compiler) -> _Compiled:
             line[i] = (line[i] + (first[i] + second[i])) * (factor * scales[i])
         return line
 
-    return products
+    return of_tables
 
 
-def _choose(compiled: _Compiler, products: _Compiled, cover: _Compiled) -> _Compiled:
-    first_of = _first_of(compiled)
-
-    @compiled
-    def choose(source: Any, square: Any, constants: Any, uncovered: Any, numbers: Any, index: Any, out: Any) -> None:
-        """One centre at a time: the maximum that the next one is chosen by is found while distances are updated."""
-        minus_infinity = constants[2]
-        rows, n = uncovered.shape
-        line, top = np.empty(n, square.dtype), np.empty(min(n, _LANES), square.dtype)
-        for row in range(rows):
-            left, norm = uncovered[row], square[row]
-            top[:] = minus_infinity
-            for i in range(n):
-                top[i % _LANES] = max(top[i % _LANES], left[i])
-            for rank in range(1, numbers[row, 0]):
-                token = first_of(left, top)
-                index[row, rank] = token
-                left[token] = minus_infinity
-                cover(left, norm, products(source, row, token, line), norm[token], constants, top)
-            out[row] = top.max()
-
-    return choose
+# ---- choosing a core-set ----
 
 
-def _choose_many(compiled: _Compiler, products: _Compiled, cover: _Compiled) -> _Compiled:
-    @compiled
-    def choose_many(
-        source: Any, square: Any, constants: Any, uncovered: Any, numbers: Any, index: Any, out: Any
-    ) -> None:
-        """Several centres at a time, each row with its own number of them: a sort a round."""
-        minus_infinity = constants[2]
-        rows, n = uncovered.shape
-        line, top = np.empty(n, square.dtype), np.empty(min(n, _LANES), square.dtype)
-        for row in range(rows):
-            left, norm = uncovered[row], square[row]
-            count, step = numbers[row]
-            for taken in range(1, count, step):
-                farthest = np.argsort(-left, kind="mergesort")[: min(step, count - taken)]  # the first of equal ones
-                index[row, taken : taken + len(farthest)] = farthest
-                left[farthest] = minus_infinity
-                for token in farthest:
-                    cover(left, norm, products(source, row, token, line), norm[token], constants, top)
-            out[row] = left.max()
-
-    return choose_many
+@_compiled
+def _cover(left: Any, norm: Any, inner: Any, own: Any, constants: Any, top: Any) -> None:
+    """Updates `left`, squared distances to the nearest centre, for one more centre; `top` gets each lane's maximum."""
+    noise, zero, minus_infinity = constants
+    lanes, n = top.shape[0], left.shape[0]
+    top[:] = minus_infinity
+    for start in range(0, n, lanes):
+        part, norms, products = left[start : start + lanes], norm[start : start + lanes], inner[start : start + lanes]
+        for i in range(part.shape[0]):
+            both = own + norms[i]
+            distance = both - (products[i] + products[i])
+            distance = zero if distance <= both * noise else distance
+            nearer = distance if distance < part[i] else part[i]
+            part[i] = nearer
+            top[i] = nearer if nearer > top[i] else top[i]
 
 
-def _first_of(compiled: _Compiler) -> _Compiled:
-    @compiled
-    def first_of(left: Any, top: Any) -> Any:
-        """The first token that is as far as any, as torch.max takes it; `top` has the maximum of each lane."""
-        farthest, lanes, n = top.max(), top.shape[0], left.shape[0]
-        first = n
-        for lane in range(lanes):
-            if top[lane] == farthest:
-                token = lane
-                while token < first and left[token] < farthest:
-                    token += lanes
-                first = min(first, token)
-        return min(first, n - 1)
-
-    return first_of
+@_compiled
+def _first_of(left: Any, top: Any) -> Any:
+    """The first token that is as far as any; `top` has the maximum of each lane."""
+    farthest, lanes, n = top.max(), top.shape[0], left.shape[0]
+    first = n
+    for lane in range(lanes):
+        if top[lane] == farthest:
+            token = lane
+            while token < first and left[token] < farthest:
+                token += lanes
+            first = min(first, token)
+    return min(first, n - 1)
 
 
-def _cover(compiled: _Compiler) -> _Compiled:
-    @compiled
-    def cover(left: Any, norm: Any, inner: Any, own: Any, constants: Any, top: Any) -> None:
-        """Brings `left`, squared distances to the nearest centre, up to date with one more; `top` is made anew."""
-        noise, zero, minus_infinity = constants
-        lanes, n = top.shape[0], left.shape[0]
+@_compiled
+def _greedy_row(
+    source: Any, row: int, norm: Any, constants: Any, left: Any, keep: int, step: int, line: Any, top: Any, index: Any
+) -> Any:
+    """Fills `index` with the core-set of a row in rank order, and returns its squared covering radius."""
+    minus_infinity = constants[2]
+    n = left.shape[0]
+    if step == 1:
         top[:] = minus_infinity
-        for start in range(0, n, lanes):
-            part, norms, products = (
-                left[start : start + lanes],
-                norm[start : start + lanes],
-                inner[start : start + lanes],
-            )
-            for i in range(part.shape[0]):
-                both = own + norms[i]
-                distance = both - (products[i] + products[i])
-                distance = zero if distance <= both * noise else distance
-                nearer = distance if distance < part[i] else part[i]
-                part[i] = nearer
-                top[i] = nearer if nearer > top[i] else top[i]
+        for i in range(n):
+            top[i % _LANES] = max(top[i % _LANES], left[i])
+        for rank in range(1, keep):
+            token = _first_of(left, top)
+            index[rank] = token
+            left[token] = minus_infinity
+            _cover(left, norm, line_of(source, row, token, line), norm[token], constants, top)
+        return top.max()
+    for taken in range(1, keep, step):
+        farthest = np.argsort(-left, kind="mergesort")[: min(step, keep - taken)]  # the first of equal ones
+        index[taken : taken + len(farthest)] = farthest
+        left[farthest] = minus_infinity
+        for token in farthest:
+            _cover(left, norm, line_of(source, row, token, line), norm[token], constants, top)
+    return left.max()
 
-    return cover
+
+@_compiled
+def open_rows(left: Any, constants: Any, numbers: Any) -> None:
+    """Squared distances to CLS (B, N) as `greedy` takes them: pads below every real token, CLS taken."""
+    for row in range(left.shape[0]):
+        left[row, numbers[row, 2] :] = -1.0
+        left[row, 0] = constants[2]
 
 
-def _assign(compiled: _Compiler, products: _Compiled) -> _Compiled:
-    @compiled
-    def assign(
-        source: Any, square: Any, constants: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
-    ) -> None:
-        noise, zero, _ = constants
-        rows, slots = index.shape
-        n = slot.shape[1]
-        line = np.empty(n, square.dtype)
-        for row in range(rows):
-            norm, nearest, home = square[row], squared[row], slot[row]
-            for s in range(first, slots):
-                if not kept[row, s]:
-                    continue
-                token = index[row, s]
-                own, inner = norm[token], products(source, row, token, line)
-                for i in range(n):
-                    norms = norm[i] + own
-                    distance = norms - (inner[i] + inner[i])
-                    distance = zero if distance <= norms * noise else distance
-                    if distance < nearest[i]:  # the earlier of equal ones
-                        nearest[i] = distance
-                        home[i] = s
-            for s in range(slots):  # a kept token is its own nearest, also when an equal one stands before it
-                if kept[row, s]:
-                    home[index[row, s]] = s
-                    nearest[index[row, s]] = zero
+@_compiled
+def greedy(source: Any, square: Any, left: Any, constants: Any, numbers: Any, index: Any, radius: Any) -> None:
+    """The core-set (B, K) of each row in rank order, and its squared covering radius (B,). Overwrites `left`.
 
-    return assign
+    `left` (B, N) has each token's squared distance to CLS, -1 for pads, and -inf for CLS, which is taken.
+    """
+    rows, n = square.shape
+    line, top = np.empty(n, square.dtype), np.empty(min(n, _LANES), square.dtype)
+    for row in range(rows):
+        keep, step, _real = numbers[row]
+        radius[row] = _greedy_row(source, row, square[row], constants, left[row], keep, step, line, top, index[row])
+
+
+# ---- what a choice does to the other tokens ----
+
+
+@_compiled
+def _nearest_row(
+    source: Any, row: int, norm: Any, constants: Any, index: Any, kept: Any, first: int, real: int, line: Any,
+    nearest: Any, home: Any,
+) -> None:  # fmt: skip
+    """The slot of the kept token nearest to each of the `real` tokens, from slot `first` on; see `assign`."""
+    noise, zero, _ = constants
+    nearest[:] = np.inf
+    for s in range(first, index.shape[0]):
+        if not kept[s]:
+            continue
+        own, inner = norm[index[s]], line_of(source, row, index[s], line)
+        for i in range(real):
+            norms = norm[i] + own
+            distance = norms - (inner[i] + inner[i])
+            distance = zero if distance <= norms * noise else distance
+            if distance < nearest[i]:  # the earlier of equal ones
+                nearest[i] = distance
+                home[i] = s
+    for s in range(index.shape[0]):  # a kept token is its own nearest, also when an equal one stands before it
+        if kept[s]:
+            home[index[s]] = s
+            nearest[index[s]] = zero
+
+
+@_compiled
+def assign(
+    source: Any, square: Any, constants: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
+) -> None:
+    """The slot (B, N) of the kept token nearest to each token, from slot `first` on, and its squared distance."""
+    rows, n = slot.shape
+    line = np.empty(n, square.dtype)
+    for row in range(rows):
+        _nearest_row(
+            source, row, square[row], constants, index[row], kept[row], first, n, line, squared[row], slot[row]
+        )
+
+
+@_compiled
+def _settle_row(hidden: Any, size: Any, group: Any, index: Any, slots: int, how: int, out: Any, row: int) -> None:
+    """Fills sizes, shares and vectors of a row whose groups are known."""
+    share, new_size, new_hidden = out
+    n, width = hidden.shape[1], hidden.shape[2]
+    totals = new_size[row]
+    for i in range(n):
+        if group[i] >= 0:
+            totals[group[i]] += size[row, i]
+    if how != MERGE:
+        for s in range(slots):
+            new_hidden[row, s, :] = hidden[row, index[s], :]
+        return
+    for i in range(n):
+        s = group[i]
+        if s >= 0:
+            part = size[row, i] / max(totals[s], totals.dtype.type(_LEAST))
+            share[row, i] = part
+            mean, vector = new_hidden[row, s], hidden[row, i]
+            for d in range(width):
+                mean[d] += part * vector[d]
+
+
+@_compiled
+def settle(
+    source: Any, square: Any, constants: Any, hidden: Any, numbers: Any, how: int, size: Any, index: Any, group: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """Carries out a choice: `index` (B, K) in rank order becomes position order, and `group` and `out` are filled."""
+    rows, n = square.shape
+    line, nearest = np.empty(n, square.dtype), np.empty(n, square.dtype)
+    all_kept = np.ones(index.shape[1], np.bool_)
+    first = 1 if how == MERGE else 0  # nothing is merged into CLS
+    for row in range(rows):
+        keep, _step, real = numbers[row]
+        chosen = index[row, :keep]
+        chosen[:] = np.sort(chosen)
+        if how != DROP:
+            _nearest_row(source, row, square[row], constants, chosen, all_kept, first, real, line, nearest, group[row])
+        _settle_row(hidden, size, group[row], chosen, keep, how, out, row)
+
+
+# ---- clusters ----
+
+
+@_compiled
+def _nearest_partner(cost: Any, i: int, n: int) -> int:
+    best = i
+    for j in range(i + 1, n):
+        if cost[i, j] < cost[i, best]:
+            best = j
+    return best
+
+
+@_compiled
+def _pair_costs(
+    source: Any, row: int, norm: Any, constants: Any, weight: Any, within: int, line: Any, cost: Any
+) -> None:
+    """What merging each pair of real tokens costs, into `cost` (n, n); infinite for CLS and on the diagonal."""
+    noise, zero, _ = constants
+    n = weight.shape[0]
+    largest = zero
+    for i in range(1, n):
+        inner = line_of(source, row, i, line)
+        for j in range(1, n):
+            both = norm[i] + norm[j]
+            distance = both - (inner[j] + inner[j])
+            distance = zero if distance <= both * noise else distance
+            cost[i, j] = distance
+            if i != j and distance > largest:
+                largest = distance
+    far = largest * norm.dtype.type(_TOO_FAR)
+    least = norm.dtype.type(_LEAST)
+    for i in range(1, n):
+        for j in range(1, n):
+            distance = cost[i, j] + far if within > 0 and abs(i - j) > within else cost[i, j]
+            cost[i, j] = distance * (weight[i] * weight[j] / max(weight[i] + weight[j], least))
+        cost[i, i] = np.inf
+    cost[0, :n] = np.inf
+    cost[:n, 0] = np.inf
+
+
+@_compiled
+def _ward_row(cost: Any, weight: Any, goal: int, limit: Any, first: Any) -> None:
+    """Merges the cheapest pairs until `goal` groups are left or none costs at most `limit`; `first` names groups."""
+    n = weight.shape[0]
+    partner = [_nearest_partner(cost, i, n) for i in range(n)]
+    for i in range(first.shape[0]):
+        first[i] = i
+    for _ in range(n - goal):
+        i = 1
+        for t in range(2, n):
+            if cost[t, partner[t]] < cost[i, partner[i]]:
+                i = t
+        j, least = partner[i], cost[i, partner[i]]
+        if not least < np.inf or least > limit:
+            break
+        a, b = weight[i], weight[j]
+        for t in range(1, n):
+            w = weight[t]
+            of_both = (w + a) * cost[i, t] + (w + b) * cost[j, t] - w * least
+            merged = np.inf if t in (i, j) else of_both / (w + a + b)
+            cost[i, t] = cost[t, i] = merged if merged < np.inf else np.inf
+            cost[j, t] = cost[t, j] = np.inf
+        weight[i] = a + b
+        partner[j] = j
+        for t in range(1, j):  # those whose partner may have changed
+            near = partner[t]
+            if t == i or near in (i, j):
+                partner[t] = _nearest_partner(cost, t, n)
+            elif t < i and (cost[t, i] < cost[t, near] or (cost[t, i] == cost[t, near] and i < near)):
+                partner[t] = i
+        for t in range(n):
+            if first[t] == j:
+                first[t] = i
+
+
+@_compiled
+def ward(
+    source: Any, square: Any, constants: Any, numbers: Any, size: Any, within: int, limit: Any, first: Any
+) -> None:
+    """The first token (B, N) of the group that each token is in. `within` is 0 for any distance between places."""
+    rows, n = square.shape
+    line, costs = np.empty(n, square.dtype), np.empty((n, n), square.dtype)
+    for row in range(rows):
+        keep, _step, real = numbers[row]
+        weight = size[row, :real].copy()
+        _pair_costs(source, row, square[row], constants, weight, within, line, costs)
+        _ward_row(costs, weight, max(keep, 2), limit[row], first[row])
+
+
+@_compiled
+def settle_groups(hidden: Any, numbers: Any, size: Any, first: Any, index: Any, group: Any, out: Any) -> None:
+    """Averages groups that are named by their first tokens (B, N) into slots, in the order of these."""
+    rows, n = first.shape
+    slot_of = np.empty(n, np.int64)
+    for row in range(rows):
+        keep, _step, real = numbers[row]
+        slot = 0
+        for i in range(real):
+            if first[row, i] == i:
+                slot_of[i] = slot
+                if slot < keep:
+                    index[row, slot] = i
+                slot += 1
+            if slot_of[first[row, i]] < keep:  # with one slot only CLS is left
+                group[row, i] = slot_of[first[row, i]]
+        _settle_row(hidden, size, group[row], index[row], keep, MERGE, out, row)

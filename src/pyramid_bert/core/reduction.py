@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .covering import nearest_kept
 from .distances import Geometry
-from .nearest import nearest_kept
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Reduction:
     """From N tokens to K.
 
     Attributes:
-        index: (B, K) the kept positions, in position order; None when new vectors are made of groups alone.
+        index: (B, K) the kept positions, in position order; where groups are averaged, the first token of each.
         group: (B, N) the slot that each token went to, -1 for none; None when nobody asked.
         mask: (B, K) bool, False for slots that hold nothing; None when all slots are filled.
         share: (B, N) the weight of each token in the average of its slot; None when kept tokens are taken as they are.
@@ -35,7 +35,7 @@ class Reduction:
         [[10, 11, 13]]
     """
 
-    index: Tensor | None
+    index: Tensor
     group: Tensor | None = None
     mask: Tensor | None = None
     share: Tensor | None = None
@@ -54,6 +54,14 @@ class Reduction:
         index = ranked.masked_fill(~valid, last).sort(dim=1).values
         kept = index != last
         return cls(index=index.masked_fill(~kept, 0), mask=kept)
+
+    @staticmethod
+    def filled_slots(index: Tensor, counts: Sequence[int]) -> Tensor | None:
+        """(B, K) bool: the first `counts[b]` slots of each row of `index` (B, K); None when all are filled."""
+        slots = index.shape[1]
+        if min(counts) == slots:
+            return None
+        return torch.arange(slots, device=index.device) < torch.tensor(counts, device=index.device)[:, None]
 
     @classmethod
     def keeping_all(cls, hidden: Tensor, mask: Tensor | None) -> Reduction:
@@ -77,7 +85,11 @@ class Reduction:
         home = group.clamp(min=0)
         total = size.new_zeros(len(group), slots).scatter_add(1, home, size)  # (B, K)
         share = size / total.gather(1, home).clamp(min=1e-12)
-        return cls(index=None, group=group, mask=total > 0, share=share)
+        position = torch.arange(group.shape[1], device=group.device).expand_as(group)
+        last = group.shape[1]
+        first = torch.full((len(group), slots + 1), last, device=group.device)
+        first = first.scatter_reduce(1, group.masked_fill(group < 0, slots), position, reduce="amin")[:, :slots]
+        return cls(first.masked_fill(first == last, 0), group=group, mask=total > 0, share=share)
 
     def with_groups(
         self, geometry: Geometry, mask: Tensor | None, *, skip_cls: bool = False
@@ -89,7 +101,6 @@ class Reduction:
             mask: (B, N) bool: the input's real tokens.
             skip_cls: Send nothing but CLS itself to CLS; where CLS alone is kept, the others go nowhere.
         """
-        assert self.index is not None
         slot, squared = nearest_kept(geometry, self.index, self.mask, skip_cls=skip_cls)
         gone = torch.zeros_like(slot, dtype=torch.bool) if mask is None else ~mask
         if skip_cls:  # whoever could reach only CLS
@@ -100,7 +111,6 @@ class Reduction:
 
     def merged(self, size: Tensor) -> Reduction:
         """This reduction with every token averaged into its group's slot, weighted by `size` (B, N)."""
-        assert self.index is not None
         assert self.group is not None
         merged = Reduction.from_group(self.group, self.index.shape[1], size)
         return dataclasses.replace(self, share=merged.share)
@@ -113,7 +123,6 @@ class Reduction:
         table = x.reshape(rows * n, -1)
         start = torch.arange(rows, device=x.device)[:, None] * n  # (B, 1): where each row begins in the table
         if self.share is None:
-            assert self.index is not None
             picked = table.index_select(0, (self.index + start).flatten())  # a gather would look up every number
             return picked.view(rows, -1, x.shape[2])
         order, begins, slots = self._by_slot()
@@ -124,10 +133,8 @@ class Reduction:
     def _by_slot(self) -> tuple[Tensor, Tensor, int]:
         """The tokens of each row in the order of their slots (B, N), where slots begin (B·K,) in that list, and K."""
         assert self.group is not None
-        filled = self.index if self.index is not None else self.mask
-        assert filled is not None
         home = self.group.clamp(min=0)  # whoever is in no group weighs nothing in slot 0
-        slots = filled.shape[1]
+        slots = self.index.shape[1]
         count = home.new_zeros(len(home), slots).scatter_add(1, home, torch.ones_like(home)).flatten()
         return home.sort(dim=1, stable=True).indices, count.cumsum(0) - count, slots
 
@@ -155,16 +162,13 @@ class Reduction:
 
     def _stand_in(self) -> Tensor:
         """The position (B, N) of the kept token of each token's group; its own for one that is in no group."""
-        assert self.index is not None
         assert self.group is not None
         own = torch.arange(self.group.shape[1], device=self.group.device).expand_as(self.group)
         return torch.where(self.group < 0, own, self.index.gather(1, self.group.clamp(min=0)))
 
     def then(self, other: Reduction) -> Reduction:
         """This reduction and then `other`, of the slots of this one, as one. Of the kept: both must choose."""
-        assert self.index is not None
         assert self.group is not None
-        assert other.index is not None
         return Reduction(self.index.gather(1, other.index), other.follow(self.group), other.mask)
 
     def follow(self, slot: Tensor) -> Tensor:

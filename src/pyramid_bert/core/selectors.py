@@ -1,12 +1,13 @@
 """The selectors by name. Registering one is enough to have it tested, listed in `--help` and usable from a config.
 
-A selector is `select(hidden, mask, k, *, generator=None, **knobs) -> index`:
+A selector either *ranks* the tokens of a row or puts them into *groups*. Its contract:
 
-- `hidden` (B, N, D), `mask` (B, N) bool with True for real tokens or None when all are, `k` an int or one int a row;
-- `index` (B, max k) in *rank order*, most important first; row b means its first `k[b]` entries;
-- CLS (position 0) has rank 0, indices are unique and in range, a pad is chosen only when real tokens run out;
+- it sees the tokens of a batch as `Candidates` and is asked for `k` of them: an int, or one int a row;
+- a ranker returns positions (B, max k) in *rank order*, most important first; row b means its first `k[b]` entries.
+  CLS (position 0) has rank 0, positions are unique, a pad is chosen only when real tokens run out;
+- a grouper returns the slot (B, N) of each token: CLS in slot 0, which it shares with none; -1 for pads;
 - neither the other rows of the batch nor padding change a row's result, and no gradient flows;
-- randomness comes from `generator` alone.
+- randomness comes from `Candidates.generator` only.
 
 One property test holds every registered selector to all of this.
 """
@@ -15,51 +16,125 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..errors import PyramidError, UnknownNameError
+from .distances import Geometry, Metric, distance_to_cls
+from .tables import Summands, Sums
 
 Counts = int | Sequence[int]
+Voters = Literal["all", "cls"]
+
+
+@dataclass(eq=False)
+class Candidates:
+    """The tokens that a selector chooses among.
+
+    Attributes:
+        hidden: (B, N, D) the vectors between which distances are measured.
+        mask: (B, N) bool, True for real tokens; None when all are.
+        metric: "euclidean" or "cosine" (1 − cosine similarity).
+        size: (B, N) input tokens behind each token; 1 if None.
+        received: (B, N) the attention that each token receives, for selectors that want it.
+        seed: Of `generator`.
+        tables: What the vectors were made of, if that is known.
+    """
+
+    hidden: Tensor
+    mask: Tensor | None = None
+    metric: Metric = "euclidean"
+    size: Tensor | None = None
+    received: Tensor | None = None
+    seed: int = 0
+    tables: Summands | None = None
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Pairwise distances; from lookup tables when available."""
+        if self.tables is not None and self.metric == "euclidean":
+            sums = Sums.of(self.tables)
+            if sums.is_exact:
+                return Geometry(sums.split(torch.get_num_threads()))
+        return Geometry.of(self.hidden, self.metric)
+
+    @property
+    def generator(self) -> torch.Generator:
+        """A fresh generator: the same numbers for the same seed."""
+        return torch.Generator().manual_seed(self.seed)
+
+    @property
+    def real(self) -> Tensor:
+        """(B, N) bool, True for real tokens."""
+        if self.mask is not None:
+            return self.mask
+        return torch.ones(self.hidden.shape[:2], dtype=torch.bool, device=self.hidden.device)
+
+    @torch.no_grad()
+    def cls_radius(self) -> Tensor:
+        """The covering radius (B,) that CLS would leave if no other token were kept."""
+        squared = distance_to_cls(self.hidden, self.metric)
+        if self.mask is not None:
+            squared = squared.masked_fill(~self.mask, 0)
+        return Geometry((), self.metric).radius(squared.amax(dim=1))
+
+
+class Ranking(NamedTuple):
+    """Positions (B, K) in rank order, and the covering radius (B,) of all K where choosing gives it anyway."""
+
+    indices: Tensor
+    radius: Tensor | None = None
 
 
 @dataclass(frozen=True)
-class Selector:
-    """A way to choose tokens.
+class Ranker:
+    """A selector that ranks tokens: the first of them stay as they are.
 
     Attributes:
         name: What users write.
         summary: One line for `--help` and the docs.
-        select: The function; see the module's docstring for its contract. None for those that choose no token but
-            put them into groups.
-        cover: As `select`, with the covering radius (B,) beside the index, where choosing gives it anyway; or None.
-        knobs: Which of `geometry`, `received`, `centers_per_step` and `metric` the function takes.
+        rank: `rank(candidates, k, **knobs)`; see the module's docstring.
+        knobs: Which settings the function takes: "centers_per_step".
+        voters: Whose attention it ranks by: of "all" real tokens, or of "cls"; None when it ranks by something else.
         placement: The only placement that makes sense for it, or None.
-        group: The function of such a one: `group(hidden, mask, k, size=..., metric=..., within=...)` gives the slot
-            (B, N) of each token. None for pooling, whose groups the schedule says.
-        count: For adaptive lengths: how many groups it makes if merges may cost so much; see `cluster.ward_counts`.
-        voters: Whose attention counts as `received`: of "all" real tokens, or of "cls" alone.
     """
 
     name: str
     summary: str
-    select: Callable[..., Tensor] | None
-    cover: Callable[..., tuple[Tensor, Tensor]] | None = None
+    rank: Callable[..., Ranking]
     knobs: tuple[str, ...] = ()
+    voters: Voters | None = None
     placement: str | None = None
-    group: Callable[..., Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Grouper:
+    """A selector that puts tokens into groups, each of which becomes its mean.
+
+    Attributes:
+        name: What users write.
+        summary: One line for `--help` and the docs.
+        group: `group(candidates, k, **knobs)`; see the module's docstring.
+        knobs: Which settings the function takes: "within" or "window".
+        weighs: Whether means are weighted by the input tokens behind each token.
+        count: For adaptive lengths: how many groups are left if no merge costs more than a limit (B,).
+    """
+
+    name: str
+    summary: str
+    group: Callable[..., Tensor]
+    knobs: tuple[str, ...] = ()
+    weighs: bool = True
     count: Callable[..., list[int]] | None = None
-    voters: Literal["all", "cls"] = "all"
-
-    @property
-    def needs_attention(self) -> bool:
-        """Whether it ranks tokens by the attention that they receive."""
-        return "received" in self.knobs
+    voters: Voters | None = None
+    placement: str | None = None
 
 
+Selector = Ranker | Grouper
 _REGISTRY: dict[str, Selector] = {}
 
 

@@ -1,37 +1,81 @@
-"""The tokens of a batch between two steps of the encoder's loop."""
+"""The tokens of a batch between two steps of the loop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .coreset import distance_to_cls
-from .distances import Geometry, Metric, to_radius
+from ..errors import PyramidError
 from .reduction import Reduction
-from .summed import Summands, Sums
+from .tables import Summands
+
+if TYPE_CHECKING:
+    from .reducer import Decision
 
 
-@dataclass
+@dataclass(eq=False)
 class Tokens:
-    """The tokens between two steps of the loop.
+    """The tokens of a batch between two steps of the loop. CLS stands first, pads at the end.
 
     Attributes:
-        hidden: (B, N, D).
-        counts: Real tokens of each row: known on the host, so that nothing is read back from the device.
+        hidden: (B, N, D). Inside a layer that computes only CLS: (B, 1, D).
+        counts: Real tokens of each row, known on the host, so that nothing is read back from the device.
         mask: (B, N) bool; None when no row has pads.
         size: (B, N) input tokens behind each token; None when that is 1 or attention is not weighted.
-        copies: With "replace": whose copy each token is; `counts` is of those that are none.
-        summands: What the tokens were made of, before the first layer and if known.
+        positions: (B, N) the input position of each token; None before anything was reduced.
+        received: (B, N) the attention that each token received in this layer, if the selector wants it.
+        resting: (B, N - 1, D) the others, inside a layer that computes only CLS.
+        copies: With "replace": whose copy each token is; `counts` is then of those that are no copies.
+        tables: What the tokens were made of, before the first layer and if known.
+        masks: What the family made of mask and size for its attention; made again after each reduction.
+        given: The input of the layer that is running, if somebody listens to it.
     """
 
     hidden: Tensor
     counts: list[int]
-    mask: Tensor | None
-    size: Tensor | None
+    mask: Tensor | None = None
+    size: Tensor | None = None
+    positions: Tensor | None = None
+    received: Tensor | None = None
+    resting: Tensor | None = None
     copies: Reduction | None = None
-    summands: Summands | None = None
+    tables: Summands | None = None
+    masks: Any = None
+    given: Tensor | None = None
+
+    @classmethod
+    def of(cls, hidden: Tensor, mask: Tensor | None, *, replaces: bool = False) -> Tokens:
+        """The tokens of a pass: real ones pushed to the left, padding cut off. Reads the true lengths, once a pass.
+
+        Args:
+            hidden: (B, N, D) embeddings, CLS first.
+            mask: (B, N) bool, True for real tokens; None when all are.
+            replaces: Reductions will write copies over tokens instead of removing them.
+        """
+        rows, n, _ = hidden.shape
+        counts, tables, positions = [n] * rows, Summands.taken_from(hidden), None
+        if mask is not None:
+            *counts, cls_is_real, contiguous = torch.cat(
+                [mask.sum(1), mask[:, :1].all(0), (mask[:, 1:] <= mask[:, :-1]).all()[None]]
+            ).tolist()
+            if not cls_is_real:
+                row = int((~mask[:, 0]).nonzero()[0])
+                raise PyramidError(
+                    f"row {row} masks its first token, but CLS is read there; pad on the right "
+                    "(tokenizer.padding_side = 'right') and give every row at least one token"
+                )
+            widest = max(counts)
+            if not contiguous:
+                positions = mask.long().sort(dim=1, descending=True, stable=True).indices[:, :widest]
+                hidden, mask, tables = Reduction(positions).apply(hidden), mask.gather(1, positions), None
+            hidden, mask = hidden[:, :widest], mask[:, :widest]
+            tables = None if tables is None else tables.cut(widest)
+        mask = None if min(counts) == hidden.shape[1] else mask
+        copies = Reduction.keeping_all(hidden, mask) if replaces else None
+        return cls(hidden, counts, mask, positions=positions, copies=copies, tables=tables)
 
     @property
     def sizes(self) -> Tensor:
@@ -40,28 +84,6 @@ class Tokens:
             return self.size
         dtype = torch.promote_types(self.hidden.dtype, torch.float32)
         return torch.ones(self.hidden.shape[:2], dtype=dtype, device=self.hidden.device)
-
-    @torch.no_grad()
-    def alone(self, metric: Metric) -> Tensor:
-        """The covering radius (B,) that CLS alone would leave."""
-        squared = distance_to_cls(self.hidden.detach(), metric)
-        if self.mask is not None:
-            squared = squared.masked_fill(~self.mask, 0)
-        return to_radius(squared.amax(dim=1), metric)
-
-    def geometry(self, metric: Metric) -> Geometry:
-        """How the tokens lie to one another; from tables, if they allow it and only the compiled loops will ask."""
-        if self.summands is None or metric != "euclidean":
-            return Geometry.of(self.hidden.detach(), metric)
-        sums = Sums.of(self.summands)
-        if not sums.is_exact:
-            return Geometry.of(self.hidden.detach(), metric)
-        return Geometry(sums.split(torch.get_num_threads()))
-
-    @torch.no_grad()
-    def as_felt(self, sensitivity: Tensor) -> Tokens:
-        """The same tokens, their vectors projected (D, R) so that distances are changes of the answer."""
-        return replace(self, hidden=felt(self.hidden.detach(), sensitivity), summands=None)
 
     def key_bias(self) -> Tensor | None:
         """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.
@@ -79,9 +101,38 @@ class Tokens:
             bias = bias.masked_fill(~self.mask, torch.finfo(dtype).min)
         return bias[:, None, None, :]
 
+    def originals(self) -> Tokens:
+        """The tokens that are not copies of others; these very tokens unless reductions replace."""
+        if self.copies is None:
+            return self
+        hidden = self.copies.apply(self.hidden)  # (B, K, D)
+        different = hidden.shape[1]
+        mask = None if min(self.counts) == different else self.copies.mask
+        received = self.received
+        if received is not None:  # an original receives what its copies do
+            received = self.copies.sizes(received, different)
+        return Tokens(hidden, self.counts, mask, received=received, tables=self.tables)
 
-def felt(hidden: Tensor, sensitivity: Tensor) -> Tensor:
-    """Token vectors (B, N, D) along directions (D, R): (B, N, R), in the precision of distances under autocast too."""
-    dtype = torch.promote_types(hidden.dtype, torch.float32)
-    with torch.autocast(hidden.device.type, enabled=False):
-        return hidden.to(dtype) @ sensitivity.to(hidden.device, dtype)
+    def reduced(self, decision: Decision) -> Tokens:
+        """The tokens after a decision."""
+        if self.copies is not None:
+            # A copy follows its original: rounding, which may tell equal vectors apart, does not decide where it goes.
+            copies = self.copies.then(decision.reduction)
+            return Tokens(copies.replaced(self.hidden), decision.counts, self.mask, copies=copies)
+        reduction, slots = decision.reduction, max(decision.counts)
+        before = self.positions
+        return Tokens(
+            hidden=reduction.apply(self.hidden) if decision.hidden is None else decision.hidden,
+            counts=decision.counts,
+            mask=None if min(decision.counts) == slots else reduction.mask,
+            size=decision.size,
+            positions=reduction.index if before is None else before.gather(1, reduction.index),
+        )
+
+    def rejoined(self) -> Tokens:
+        """CLS, which was computed without the others, in front of them again."""
+        assert self.resting is not None
+        hidden = torch.cat([self.hidden, self.resting], dim=1)
+        if self.copies is not None:  # a copy of CLS goes on with it
+            hidden = self.copies.replaced(hidden)
+        return replace(self, hidden=hidden, resting=None)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..core.record import Trace
 from ..errors import PyramidError
-from ..families import pyramid_encoder
 from ..families.hub import pyramid_settings
 from ..text.labels import Labels
 from ..text.tables import Text
@@ -18,15 +17,15 @@ from .explanation import Explanation, LayerView
 
 def explain(model: Any, tokenizer: Any, labels: Labels, text: Text, batch: dict[str, Tensor]) -> Explanation:
     """The way of `text`, which `batch` holds encoded, through a pyramid; see `PyramidClassifier.explain`."""
-    settings, encoder = pyramid_settings(model), pyramid_encoder(model)
-    if settings is None or encoder is None:
+    settings = pyramid_settings(model)
+    if settings is None:
         raise PyramidError("a dense model drops no token, so there is nothing to explain; pyramidize it first")
-    batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
+    trace = Trace()
     with torch.inference_mode():
-        with encoder.tracing() as trace:
-            logits = model(**batch).logits.float().cpu().numpy()
-        with encoder.keeping_all():
-            dense = model(**batch).logits.float().cpu().numpy()
+        logits, dense = (
+            call(model, batch, this)[0].logits.float().cpu().numpy()
+            for this in (Pass(trace, whole=True), Pass(dense=True))
+        )
     ids = batch["input_ids"][0].tolist()
     return Explanation(
         text=text if isinstance(text, str) else " ‖ ".join(text),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
@@ -20,36 +20,26 @@ from transformers.utils.generic import ModelOutput
 
 from ..core.attention import received_attention
 from ..core.encoder import PyramidEncoder
+from ..core.loop import Pass
 from ..errors import UnsupportedModelError
+from .halves import TwoHalves, Votes, checkpointed, fire_hooks
 from .reading import can_read_without_keys, read_without_keys
 
 ATTENTION_IMPLEMENTATIONS = ("eager", "sdpa")
 
 
-class BertBackbone:
-    """Runs the halves of a `BertLayer`. Implements `backbone.Backbone`."""
+class BertHalves(TwoHalves):
+    """Runs the halves of a `BertLayer`."""
 
     def attend(
-        self,
-        layer: Any,
-        hidden: Tensor,
-        bias: Tensor | None,
-        *,
-        queries: int | None = None,
-        voters: Tensor | None = None,
-        want_received: bool = False,
+        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """See `backbone.Backbone.attend`."""
-        return checkpointed(layer, _attend, layer, hidden, bias, queries, voters, want_received)
+        """See `TwoHalves.attend`."""
+        return checkpointed(layer, _attend, layer, hidden, bias, queries, votes)
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
-        """See `backbone.Backbone.feed_forward`."""
-        return checkpointed(layer, layer.feed_forward_chunk, hidden)
-
-    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
-        """Fires the layer's forward hooks, by which transformers collects `output_hidden_states`."""
-        changed: Tensor = fire_hooks(layer, before, after)
-        return changed
+        """See `TwoHalves.feed_forward`."""
+        return cast(Tensor, checkpointed(layer, layer.feed_forward_chunk, hidden))
 
 
 class BertPyramidEncoder(PyramidEncoder):
@@ -61,13 +51,14 @@ class BertPyramidEncoder(PyramidEncoder):
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         past_key_values: Any = None,
+        pyramid_pass: Pass | None = None,
         **kwargs: Any,
     ) -> ModelOutput:
         """Runs the pyramid on what `BertModel` passes to its encoder."""
         if encoder_hidden_states is not None or past_key_values is not None:
             raise UnsupportedModelError("a pyramid is an encoder; cross-attention and caches of decoders do not apply")
         wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
-        hidden = self.run(hidden_states, key_mask(attention_mask), all_tokens=bool(wants_all))
+        hidden = self.run(hidden_states, key_mask(attention_mask), pyramid_pass, whole=bool(wants_all))
         return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
 
 
@@ -127,14 +118,13 @@ def _attend(
     hidden: Tensor,
     bias: Tensor | None,
     queries: int | None,
-    voters: Tensor | None,
-    want_received: bool,
+    votes: Votes | None,
 ) -> tuple[Tensor, Tensor | None]:
     attention = layer.attention.self
     implementation = attention.config._attn_implementation
     check_implementation(attention.config)  # it may have been changed since
     asking = hidden[:, :queries]  # (B, Q, D)
-    if queries == 1 and not want_received and can_read_without_keys(attention, hidden):
+    if queries == 1 and votes is None and can_read_without_keys(attention, hidden):
         context, read = read_without_keys(attention, hidden, bias)
         context, _ = fire_hooks(attention, hidden, (context, read if implementation == "eager" else None))
         return layer.attention.output(context, asking), None
@@ -151,27 +141,7 @@ def _attend(
     context = context.flatten(2)  # (B, Q, D)
     context, weights = fire_hooks(attention, hidden, (context, weights))
     received = None
-    if want_received:
-        voting = query if voters is None else query[:, :, : voters.shape[1]]
-        received = received_attention(voting, key, bias, voters, attention.scaling)
+    if votes is not None:
+        voting = query if votes.mask is None else query[:, :, : votes.mask.shape[1]]
+        received = received_attention(voting, key, bias, votes.mask, attention.scaling)
     return layer.attention.output(context, asking), received
-
-
-def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, under gradient checkpointing if the model was asked for it.
-
-    Each half of a layer is a segment of its own: the selection between them runs once, outside of any recomputation,
-    and so cannot come out differently the second time.
-    """
-    if layer.gradient_checkpointing and layer.training:
-        return layer._gradient_checkpointing_func(run, *args)
-    return run(*args)
-
-
-def fire_hooks(module: nn.Module, given: Tensor, output: Any) -> Any:
-    """`output`, as the forward hooks of a module leave it whose parts were run one by one."""
-    for key, hook in module._forward_hooks.items():
-        with_kwargs = key in module._forward_hooks_with_kwargs
-        result = hook(module, (given,), {}, output) if with_kwargs else hook(module, (given,), output)
-        output = output if result is None else result
-    return output

@@ -22,6 +22,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -34,12 +35,39 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdEncoder, BigBi
 
 from ..config import PyramidConfig
 from ..core.encoder import PyramidEncoder
+from ..core.loop import Half, Pass, Step
+from ..core.tokens import Tokens
 from ..errors import PyramidError, UnsupportedModelError
 from ..schedule.kinds import InputSchedule
-from .bert import checkpointed, fire_hooks, key_mask
+from .bert import key_mask
+from .halves import checkpointed, fire_hooks
 
 # Layers are told to take the blocks of training, and numpy's generator belongs to all: one layer at a time.
 _ONE_LAYER = threading.RLock()
+
+
+class BigBirdHalves:
+    """Runs a `BigBirdLayer` as a whole. Implements `core.loop.Halves`."""
+
+    halves: tuple[Half, ...] = ("layer",)
+
+    def run(self, step: Step, tokens: Tokens) -> Tokens:
+        """The tokens after a layer; the last one computes only CLS."""
+        if step.half == "input":
+            return tokens
+        layer = step.layer
+        if tokens.masks is None:
+            tokens = _in_blocks(layer, tokens)
+        hidden, (masks, bias) = tokens.hidden, tokens.masks
+        if step.cls_only:
+            after = checkpointed(layer, _cls_alone, layer, hidden, bias)
+            # BigBirdModel cuts what it has added to fill up a block off the end, and CLS has to stay.
+            hidden = F.pad(fire_hooks(layer, hidden, after), (0, 0, 0, layer.config.block_size - 1))
+        elif layer.attention_type == "block_sparse":
+            hidden = checkpointed(layer, _run_layer, layer, hidden, masks)
+        else:
+            hidden = layer(hidden, **masks)
+        return replace(tokens, hidden=hidden)
 
 
 class BigBirdPyramidEncoder(PyramidEncoder):
@@ -50,28 +78,13 @@ class BigBirdPyramidEncoder(PyramidEncoder):
         hidden_states: Tensor,
         attention_mask: Tensor | None = None,
         to_mask: Tensor | None = None,
+        pyramid_pass: Pass | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
         """Runs the pyramid on what `BigBirdModel` passes to its encoder; `to_mask` is there in block-sparse mode."""
-        sparse = to_mask is not None
         mask = key_mask(attention_mask) if to_mask is None else to_mask[:, 0, 0] != 0
-        least = least_tokens(self.config) if sparse else 1
-        tokens = self.begin(hidden_states, mask).tokens
-        hidden = tokens.hidden
-        block = self.config.block_size if sparse else 1
-        width = max(-(-hidden.shape[1] // block) * block, least)
-        rows, n, _ = hidden.shape
-        real = torch.ones(rows, n, device=hidden.device) if tokens.mask is None else tokens.mask.float()
-        hidden, real = F.pad(hidden, (0, 0, 0, width - n)), F.pad(real, (0, width - n))
         wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
-        whole = len(self.layer) - int(self.cls_only and not wants_all)
-        masks = _masks(real, block if sparse else None)
-        for layer in self.layer[:whole]:
-            hidden = checkpointed(layer, _in_blocks, layer, hidden, masks) if sparse else layer(hidden, **masks)
-        for layer in self.layer[whole:]:
-            after = checkpointed(layer, _cls_alone, layer, hidden, _key_bias(real))
-            # BigBirdModel cuts what it has added to fill up a block off the end, and CLS has to stay.
-            hidden = F.pad(fire_hooks(layer, hidden, after), (0, 0, 0, self.config.block_size - 1))
+        hidden = self.run(hidden_states, mask, pyramid_pass, whole=bool(wants_all))
         return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
 
     def set_attention_type(self, value: str) -> None:
@@ -102,7 +115,7 @@ def _check_length(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             f"{least // block} blocks, {least} tokens; pad it, or build the model with a smaller block_size or "
             "attention_type='original_full'"
         )
-    check_blocks(model.encoder.schedule, n, model.config)
+    check_blocks(model.encoder.plan.schedule, n, model.config)
 
 
 def least_tokens(config: Any) -> int:
@@ -168,6 +181,18 @@ def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
     return config.replace(schedule=dataclasses.replace(config.schedule, multiple_of=block))
 
 
+def _in_blocks(layer: Any, tokens: Tokens) -> Tokens:
+    """The tokens filled up to whole blocks, with the masks of a `BigBirdLayer` and the bias of CLS's own attention."""
+    config, hidden = layer.config, tokens.hidden
+    sparse = layer.attention_type == "block_sparse"
+    rows, n, _ = hidden.shape
+    block, least = (config.block_size, least_tokens(config)) if sparse else (1, 1)
+    more = max(-(-n // block) * block, least) - n
+    real = torch.ones(rows, n, device=hidden.device) if tokens.mask is None else tokens.mask.float()
+    hidden, real = F.pad(hidden, (0, 0, 0, more)), F.pad(real, (0, more))
+    return replace(tokens, hidden=hidden, masks=(_masks(real, block if sparse else None), _key_bias(real)))
+
+
 def _masks(real: Tensor, block: int | None) -> dict[str, Tensor | None]:
     """The masks of a `BigBirdLayer` for tokens of which `real` (B, N) is 1, in blocks or for full attention."""
     if block is None:
@@ -196,7 +221,7 @@ def _cls_alone(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
     return cast(Tensor, layer.feed_forward_chunk(layer.attention.output(context, cls)))
 
 
-def _in_blocks(layer: Any, hidden: Tensor, masks: dict[str, Tensor | None]) -> Tensor:
+def _run_layer(layer: Any, hidden: Tensor, masks: dict[str, Tensor | None]) -> Tensor:
     """What `layer` makes of all of its tokens (B, N, D); for `checkpointed`, which may run it twice."""
     with _blocks_of_training(layer):
         return cast(Tensor, layer(hidden, **masks))

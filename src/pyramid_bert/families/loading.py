@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from ..errors import CheckpointError, PyramidError
-from . import adapter_for
+from .table import family_of
 
 
 def load_model(
@@ -34,7 +34,7 @@ def load_model(
         output_loading_info=True,
         attn_implementation=attn_implementation,
     )
-    adapter_for(model)
+    family_of(model)
     missing = [key for key in report["missing_keys"] if not key.startswith("classifier.")]
     if any(".encoder.layer." in key or key.endswith(".sensitivity") for key in missing):
         raise CheckpointError(f"{path} lacks weights that the model needs, for example {missing[0]}; it is damaged")

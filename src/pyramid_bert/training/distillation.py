@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import DataError, PyramidError
+from ..families import positions_of
 from ..text.labels import Labels
 
 
@@ -79,11 +80,10 @@ def check_teacher(teacher: Any, student: Any, labels: Labels, *, hidden: bool) -
     if teacher.tokenizer.get_vocab() != student.tokenizer.get_vocab():
         raise PyramidError("the teacher has another vocabulary than the model; use a teacher with the same tokenizer")
     mine, its = student.model.config, teacher.model.config
-    longest = student.max_length or mine.max_position_embeddings
-    if its.max_position_embeddings < longest:
+    longest, most = student.max_length or positions_of(mine), positions_of(its)
+    if most < longest:
         raise PyramidError(
-            f"the teacher reads {its.max_position_embeddings} tokens at most and the model {longest}; "
-            f"give the model max_length={its.max_position_embeddings}"
+            f"the teacher reads {most} tokens at most and the model {longest}; give the model max_length={most}"
         )
     if hidden and its.hidden_size != mine.hidden_size:
         raise PyramidError(

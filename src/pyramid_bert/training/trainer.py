@@ -21,7 +21,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback, Tra
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable
 from ..runtimes.processes import first_process, place
-from ..text.inference import Outputs, cls_vectors, outputs_of
+from ..text.inference import Outputs, call, outputs_of
 from .callbacks import (
     LOG,
     LOG_EVERY,
@@ -77,10 +77,9 @@ class PyramidTrainer(SafeTrainer):
         if self.distillation is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         taught = {name: inputs.pop(name) for name in list(inputs) if name.startswith("teacher_")}
-        with cls_vectors(self.model) as seen:
-            outputs = model(**inputs)
-        cls = seen[0] if self.distillation.hidden_weight else None
-        loss = self.distillation.loss(outputs.loss, outputs.logits, cls, taught)
+        wanted = self.distillation.hidden_weight > 0
+        outputs, cls = call(model, inputs, cls=wanted)
+        loss = self.distillation.loss(outputs.loss, outputs.logits, cls if wanted else None, taught)
         return (loss, outputs) if return_outputs else loss
 
     def evaluate(

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from ..bench.timing import time_interleaved
 from ..bench.workload import wait_for
+from ..core.loop import Exactly, Half, Step
 from ..core.tokens import Tokens
 from ..cost import tokens_seen
 from ..errors import PyramidError
-from ..families import base_model, pyramid_encoder
-from ..families.hub import pyramid_settings
+from ..families import pyramid_encoder, pyramid_settings, run_ends
 from ..schedule.base import Schedule
 
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
@@ -131,8 +131,8 @@ def calibrate(
         batch_size=batch_size,
         layers=len(encoder.layer),
         weighted=encoder.weighted,
-        placement=encoder.placement,
-        cls_layers=encoder.cls_layers,
+        placement=encoder.plan.placement,
+        cls_layers=settings.replace(cls_only=encoder.plan.cls_only).cls_layers(len(encoder.layer)),
     )
 
 
@@ -159,44 +159,47 @@ def _layers_to_time(encoder: Any, tokens: int) -> list[Any]:
 def _parts(pyramid: Any, encoder: Any, hidden: Tensor) -> dict[str, Callable[[], None]]:
     """What is timed at one length. Parts of a layer run through several layers."""
     rows, n, _ = hidden.shape
-    bias = hidden.new_zeros(rows, 1, 1, n)
-    backbone, base = encoder.backbone, base_model(pyramid)
+    plain = Tokens(hidden, [n] * rows)
+    masked = Tokens(hidden, [n] * rows, masks=(hidden.new_zeros(rows, 1, 1, n),))
+    family = encoder.family
     ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
-    ranks = encoder.selector.needs_attention
+    voters = encoder.selector.voters
     layers = _layers_to_time(encoder, rows * n)
-    ranking = {"voters": encoder.voters(Tokens(hidden, [n] * rows, None, size=None)), "want_received": ranks}
 
-    def through(step: Callable[[Any], object]) -> Callable[[], None]:
+    def through(half: Half, tokens: Tokens, *, cls_only: bool = False, ranked: bool = False) -> Callable[[], None]:
+        steps = [
+            Step(1, half, layer, cls_only=cls_only, final=True, voters=voters if ranked else None) for layer in layers
+        ]
+
         def run() -> None:
             with torch.inference_mode():
-                for layer in layers:
-                    step(layer)
+                for step in steps:
+                    family.run(step, tokens)
             wait_for(hidden.device)
 
         return run
 
     def choose() -> None:
         if n > 1 and encoder.selector.name != "pool":
-            tokens = Tokens(hidden, [n] * rows, None, size=None)
-            received = hidden.new_ones(rows, n, dtype=torch.float32) if ranks else None
+            received = hidden.new_ones(rows, n, dtype=torch.float32) if voters else None
+            tokens = Tokens(hidden, [n] * rows, received=received)
             with torch.inference_mode():
-                encoder.shrink(tokens, 1, [max(1, n // 2)] * rows, received, 0)
+                decision = encoder.reducer(tokens, Step(1, "attention", keep=Exactly((max(1, n // 2),) * rows)))
+                tokens.reduced(decision)
             wait_for(hidden.device)
 
     def rest() -> None:
         with torch.inference_mode():
-            base.embeddings(input_ids=ids)
-            if base.pooler is not None:
-                base.pooler(hidden)
+            run_ends(pyramid, ids, hidden)
         wait_for(hidden.device)
 
     return {
-        "attention": through(lambda layer: backbone.attend(layer, hidden, None)),
-        "attention_masked": through(lambda layer: backbone.attend(layer, hidden, bias)),
-        "attention_ranked": through(lambda layer: backbone.attend(layer, hidden, None, **ranking)),
-        "feed_forward": through(lambda layer: backbone.feed_forward(layer, hidden)),
+        "attention": through("attention", plain),
+        "attention_masked": through("attention", masked),
+        "attention_ranked": through("attention", plain, ranked=True),
+        "feed_forward": through("feed_forward", plain),
         "choosing": choose,
-        "cls_attention": through(lambda layer: backbone.attend(layer, hidden, bias, queries=1)),
+        "cls_attention": through("attention", masked, cls_only=True),
         "rest": rest,
     }
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core.coreset import radius_curve
-from ..core.tokens import felt
+from ..core.reducer import project
 from ..families import base_model, pyramid_encoder
 from ..families.hub import pyramid_settings, pyramidize
 from ..schedule.base import Schedule
@@ -62,9 +62,9 @@ class RadiusCurves:
             with torch.inference_mode():
                 states = _after_attention(dense, batch)
                 if encoder.by_sensitivity:
-                    states = list(map(felt, states, base_model(pyramid).sensitivity))
+                    states = list(map(project, states, base_model(pyramid).sensitivity))
                 real = None if mask is None else mask.bool()
-                found = torch.stack([radius_curve(h, real, metric=encoder.metric) for h in states])
+                found = torch.stack([radius_curve(h, real, metric=encoder.reducer.space.metric) for h in states])
             for place, row in enumerate(rows):
                 curves[row] = found[:, place, : len(chosen[row])].cpu().numpy()  # (layers, n)
         even = cls(tuple(curves), (1.0,) * len(curves[0]))

@@ -11,16 +11,17 @@ from typing import Any
 
 from torch import Tensor
 
+from ..bench.ideal import ideal_speedup, kept_lengths
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError, UnknownNameError
-from ..families import adapter_for
+from ..families import family_of
 from ..families.hub import is_pyramid, pyramid_settings, pyramidize
 from ..text.inference import outputs_of
 from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION, metrics_of
 from ..text.tables import Text
-from .adaptive import MIN_ITEMS, ideal_speedup, kept_lengths, solve_adaptive
+from .adaptive import MIN_ITEMS, solve_adaptive
 from .calibration import runs_of_calibration
 from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
 from .deadline import Budget
@@ -128,7 +129,7 @@ def find_pyramid(
             f"{len(methods)} methods"
         )
     check_held_out(held_out, len(texts))
-    adapter_for(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
+    family_of(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
     rows = Rows.of(
         classifier.encode(texts), None if labels is None else list(labels), classifier.tokenizer.pad_token_id, held_out
     )

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config import SENSITIVITY_RANK
+from ..core.loop import Nobody, Pass, Step
+from ..core.tokens import Tokens
 from ..errors import DataError, PyramidError
-from ..families import adapter_for, base_model, pyramid_encoder
-from ..families.hub import pyramidize, restore
-from ..families.sensitivity import set_sensitivity
+from ..families import base_model, family_of, has_head, pyramid_encoder, pyramidize, restore, set_sensitivity
 from ..schedule.base import Schedule
 from ..text.batches import Encoded, collate, sorted_batches
 
@@ -60,16 +60,15 @@ def measure_sensitivity(
     pyramidize(dense, Schedule.constant(1.0), "first", cls_only=False)
     encoder = pyramid_encoder(dense)
     assert encoder is not None
-    encoder.backbone = recording = _Recording(encoder.backbone)
+    recording = _States()
     signs = torch.Generator().manual_seed(0)
     width = dense.config.hidden_size
     total = torch.zeros(len(encoder.layer), width, width, dtype=torch.float64)
     some, tokens, outputs = _some(items), 0, list[Tensor]()
     for rows in sorted_batches([len(item) for item in some], _BATCH):
         batch = {name: x.to(dense.device) for name, x in collate([some[i] for i in rows], pad_id).items()}
-        recording.states.clear()
         with torch.enable_grad():
-            logits = dense(**batch).logits
+            logits = dense(**batch, pyramid_pass=Pass(recording)).logits
             torch.autograd.backward(_scalar(logits, signs))
         outputs.append(logits.detach().float().cpu())
         mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
@@ -97,25 +96,25 @@ def batches_to_measure(texts: int) -> int:
     return -(-min(texts, MOST_TEXTS) // _BATCH)
 
 
-class _Recording:
-    """A backbone that keeps what attention gives, layer by layer, with gradients. Implements `backbone.Backbone`."""
+class _States(Nobody):
+    """Keeps what attention gives, layer by layer, with gradients."""
 
-    def __init__(self, backbone: Any) -> None:
-        self._backbone = backbone
+    def __init__(self) -> None:
         self.states: list[Any] = []  # (B, N, D) each
 
-    def attend(self, layer: nn.Module, hidden: Tensor, bias: Tensor | None, **how: Any) -> tuple[Tensor, Tensor | None]:
-        """See `backbone.Backbone.attend`."""
-        state, received = self._backbone.attend(layer, hidden, bias, **how)
-        if state.requires_grad:
-            state.retain_grad()
-        else:  # the first: no weight learns, so that gradients begin here
-            state.requires_grad_()
-        self.states.append(state)
-        return state, received
+    def start(self, tokens: Tokens, n: int) -> None:
+        """Forgets the last pass."""
+        self.states.clear()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backbone, name)
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """Keeps the state after attention."""
+        if step.half != "attention":
+            return
+        if tokens.hidden.requires_grad:
+            tokens.hidden.retain_grad()
+        else:  # the first: no weight learns, so that gradients begin here
+            tokens.hidden.requires_grad_()
+        self.states.append(tokens.hidden)
 
 
 def _scalar(logits: Tensor, signs: torch.Generator) -> Tensor:
@@ -150,9 +149,9 @@ def _some(items: Sequence[Encoded]) -> list[Encoded]:
 
 
 def _check(model: Any, texts: int) -> None:
-    if adapter_for(model).backbone is None:
+    if "attention" not in family_of(model).halves.halves:
         raise PyramidError(f"sensitivity cannot be measured on {type(model).__name__}, whose layers run whole")
-    if not hasattr(model, "classifier"):
+    if not has_head(model):
         raise PyramidError(
             f"sensitivity is that of answers, got {type(model).__name__}, which has no head; give "
             "AutoModelForSequenceClassification.from_pretrained(path)"

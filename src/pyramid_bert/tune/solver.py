@@ -12,6 +12,7 @@ from typing import Any
 from ..bench.timing import time_interleaved
 from ..bench.workload import Workload, forward_all
 from ..errors import OutOfReachError, PyramidError
+from ..families import positions_of
 from ..families.hub import apply_settings, default_schedule, pyramid_settings, pyramidize, restore
 from ..schedule.base import Schedule
 from ..text.batches import Encoded
@@ -260,7 +261,7 @@ def check_speedup(speedup: float) -> None:
 
 
 def _check(model: Any, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
-    positions = model.config.max_position_embeddings
+    positions = positions_of(model)
     if not lengths or min(lengths) < 1 or max(lengths) > positions:
         shown = f"{min(lengths)}-{max(lengths)}" if lengths else "none"
         raise PyramidError(f"lengths must hold true lengths of at least one row, each in 1-{positions}, got {shown}")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..config import PyramidConfig
-from ..families.hub import pyramidize
+from ..families import pyramidize, sizes_of
 from .calibration import Calibration, batch_shapes, calibrate
 from .candidates import Method
 from .solver import extreme_schedule, predicted_speedup
@@ -19,7 +19,7 @@ class Counted:
     """Speed-ups by multiply-accumulates, each row at its true length: exact, and the same everywhere."""
 
     def __init__(self, config: Any, lengths: Sequence[int]) -> None:
-        self._config = config
+        self._sizes = sizes_of(config)
         self._lengths = Counter(lengths)
         self._known: dict[Any, float] = {}
 
@@ -33,7 +33,7 @@ class Counted:
     def _count(self, settings: PyramidConfig) -> float:
         dense = macs = 0
         for n, rows in self._lengths.items():
-            cost = settings.cost(settings.schedule.lengths(n, self._config.num_hidden_layers), n, self._config)
+            cost = settings.cost(settings.schedule.lengths(n, self._sizes.layers), n, self._sizes)
             dense, macs = dense + rows * cost.dense_macs, macs + rows * cost.macs
         return dense / macs
 

@@ -1,6 +1,6 @@
 """Architectures that transformers lacks. Importing this makes them known to its Auto classes."""
 
-from . import saved as _saved  # noqa: F401 - registers the family
+from . import adapter as _adapter  # noqa: F401 - adds the family
 from .favor import KERNELS, favor_attention, orthogonal_features
 from .model import PerformerConfig, PerformerForSequenceClassification, PerformerModel
 

@@ -1,53 +1,46 @@
-"""The Performer's layers for the pyramid. They have no attention matrix, so tokens cannot be ranked by it."""
+"""The Performer's row in the table of families. It makes no attention matrix, so tokens cannot be ranked by one."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...config import PyramidConfig
 from ...core.encoder import PyramidEncoder
+from ...core.loop import Pass
 from ...core.selectors import get_selector
 from ...errors import UnsupportedModelError
-from ...families.bert import checkpointed, fire_hooks
-from .model import PerformerEncoder
+from ...families import Family, add_family, announce
+from ...families.halves import TwoHalves, Votes, checkpointed
+from .model import PerformerConfig, PerformerEncoder, PerformerForSequenceClassification, PerformerModel
 
 
-class PerformerBackbone:
-    """Runs the halves of a `PerformerLayer`. Implements `backbone.Backbone`."""
+class PerformerHalves(TwoHalves):
+    """Runs the halves of a `PerformerLayer`."""
 
     def attend(
-        self,
-        layer: Any,
-        hidden: Tensor,
-        bias: Tensor | None,
-        *,
-        queries: int | None = None,
-        voters: Tensor | None = None,
-        want_received: bool = False,
+        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """See `backbone.Backbone.attend`."""
+        """See `TwoHalves.attend`."""
         return checkpointed(layer, layer.attend, hidden, bias, queries), None
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
-        """See `backbone.Backbone.feed_forward`."""
+        """See `TwoHalves.feed_forward`."""
         return cast(Tensor, checkpointed(layer, layer.feed_forward, hidden))
-
-    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
-        """Fires the layer's forward hooks, by which transformers collects `output_hidden_states`."""
-        return cast(Tensor, fire_hooks(layer, before, after))
 
 
 class PerformerPyramidEncoder(PyramidEncoder):
     """Stands in for `PerformerEncoder`."""
 
-    def forward(self, hidden: Tensor, mask: Tensor | None = None, **kwargs: Any) -> BaseModelOutput:
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None = None, pyramid_pass: Pass | None = None, **kwargs: Any
+    ) -> BaseModelOutput:
         """Runs the pyramid on what `PerformerModel` passes to its encoder."""
         wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
-        hidden = self.run(hidden, mask, all_tokens=bool(wants_all))
+        hidden = self.run(hidden, mask, pyramid_pass, whole=bool(wants_all))
         return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
 
 
@@ -57,11 +50,26 @@ def check_performer(encoder: Any) -> None:
         raise UnsupportedModelError(f"expected a PerformerEncoder, found {type(encoder).__name__}")
 
 
-def for_performer(config: PyramidConfig, model: Any) -> PyramidConfig:
+def for_performer(settings: PyramidConfig, config: Any) -> PyramidConfig:
     """The settings as they are; raises when they need what a Performer has not."""
-    if get_selector(config.selector).needs_attention:
+    if get_selector(settings.selector).voters is not None:
         raise UnsupportedModelError(
-            f"the selector {config.selector!r} ranks tokens by an attention matrix, and a Performer makes none; "
+            f"the selector {settings.selector!r} ranks tokens by an attention matrix, and a Performer makes none; "
             "use 'coreset', 'first' or 'random'"
         )
-    return config
+    return settings
+
+
+PERFORMER = Family(
+    model_type="performer",
+    config=PerformerConfig,
+    classifier=PerformerForSequenceClassification,
+    model=PerformerModel,
+    base="performer",
+    halves=PerformerHalves(),
+    stand_in=PerformerPyramidEncoder,
+    check=check_performer,
+    settings=for_performer,
+)
+add_family(PERFORMER)
+announce(PERFORMER)

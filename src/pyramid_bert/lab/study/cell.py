@@ -228,7 +228,7 @@ def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
         if pyramid is None:
             cost = Cost.of((length,) * layers, length, config.hidden_size, config.intermediate_size)
         else:
-            cost = pyramid.cost(pyramid.schedule.lengths(length, layers), length, config)
+            cost = pyramid.cost(pyramid.schedule.lengths(length, layers), length, sizes_of(config))
         ours += rows * cost.macs
         dense += rows * cost.dense_macs
         padded += rows * Cost.of((n,) * layers, n, config.hidden_size, config.intermediate_size).macs

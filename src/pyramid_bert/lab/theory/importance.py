@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ...core.coreset import CentersPerStep, k_center_greedy
 from ...errors import MissingExtraError, PyramidError
-from ...families import base_model, pyramid_encoder
-from ...families.hub import pyramidize
+from ...families import embeddings_of, has_head, logits_of_cls, pyramid_encoder, pyramidize
 from ...schedule.base import Schedule
 from ...text.batches import Encoded, collate, sorted_batches
 from .measure import HalfSteps
@@ -111,13 +110,13 @@ class _Runner:
         pyramidize(self.model, Schedule.constant(0.5))  # for its view of the layers: nothing is dropped here
         encoder = pyramid_encoder(self.model)
         assert encoder is not None
-        self.steps = HalfSteps(encoder.layer, encoder.backbone)
+        self.steps = HalfSteps(encoder)
 
     def states(self, batch: dict[str, Tensor]) -> tuple[list[Tensor], Tensor]:
         """The states (B, N, D) after 0, 1, .. 2L halves, and the mask (B, N)."""
         given = {name: batch[name] for name in ("input_ids", "token_type_ids") if name in batch}
         mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()  # none where no row has pads
-        hidden = base_model(self.model).embeddings(**given)
+        hidden = embeddings_of(self.model)(**given)
         return self.steps.states(hidden, _bias(mask, hidden.dtype)), mask
 
     def without(self, hidden: Tensor, mask: Tensor, token: Tensor, layer: int) -> Tensor:
@@ -127,8 +126,7 @@ class _Runner:
 
     def predict(self, hidden: Tensor) -> Tensor:
         """The class (B,) that the last state (B, N, D) means."""
-        logits: Tensor = self.model.classifier(base_model(self.model).pooler(hidden))
-        return logits.argmax(1)
+        return logits_of_cls(self.model, hidden).argmax(1)
 
 
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -160,7 +158,7 @@ def _report(layer: int, m: CentersPerStep, reference: Tensor, found: Tensor) -> 
 def _check(model: Any, items: Sequence[Encoded], layers: Sequence[int], ranks: int) -> None:
     if pyramid_encoder(model) is not None:
         raise PyramidError("the importance of tokens is measured on a dense classifier; this one is a pyramid")
-    if not hasattr(model, "classifier") or base_model(model).pooler is None or model.config.num_labels < 2:
+    if not has_head(model) or model.config.num_labels < 2:
         raise PyramidError(f"predictions of classes are compared; {type(model).__name__} is no classifier")
     depth = model.config.num_hidden_layers
     if wrong := [layer for layer in layers if not 1 <= layer < depth]:

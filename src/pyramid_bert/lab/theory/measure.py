@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...core.backbone import Backbone
 from ...core.encoder import PyramidEncoder
-from ...core.selectors import get_selector
+from ...core.loop import Nobody, Pass, Step, run
+from ...core.record import Trace
+from ...core.reducer import Decision
+from ...core.selectors import Grouper, get_selector
+from ...core.tokens import Tokens
 from ...cost import Placement
 from ...errors import PyramidError
-from ...families import base_model, pyramid_encoder
-from ...families.hub import pyramid_settings, pyramidize
+from ...families import embeddings_of, has_head, logits_of_cls, pyramid_encoder, pyramid_settings, pyramidize
 from ...text.batches import Encoded, collate
 from .bound import Constants, Measured, TheoremReport
 
@@ -60,7 +62,7 @@ def measure_theorem(
     rows = []
     for number, item in enumerate(items):
         with torch.no_grad():
-            hidden = base_model(star).embeddings(**_inputs(item, star.device))  # (1, N, D)
+            hidden = embeddings_of(star)(**_inputs(item, star.device))  # (1, N, D)
         loss = _loss_of(star, None if targets is None else targets[number])
         rows.append(measure_input(encoder, hidden, loss, directions=directions, generator=generator))
         if after_each is not None:
@@ -80,9 +82,9 @@ def measure_theorem(
 def _check(model: Any, settings: Any, items: Sequence[Encoded], targets: Any, directions: int) -> None:
     if settings is None:
         raise PyramidError("the theorem is about a pyramid; use pyramidize(model, schedule) first")
-    if not hasattr(model, "classifier") or base_model(model).pooler is None:
+    if not has_head(model):
         raise PyramidError(f"the theorem needs a classifier and its loss; {type(model).__name__} has none")
-    if get_selector(settings.selector).select is None:
+    if isinstance(get_selector(settings.selector), Grouper):
         raise PyramidError(
             f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem says nothing of it; "
             "measure a core-set with the same schedule instead: `pyramid-bert theory --selector coreset`, or "
@@ -123,8 +125,8 @@ def measure_input(
         directions: Random changes to try at each layer.
         generator: Of these.
     """
-    steps = HalfSteps(encoder.layer, encoder.backbone)
-    places = replacement_places(encoder.placement, len(encoder.layer))
+    steps = HalfSteps(encoder)
+    places = replacement_places(encoder.plan.placement, len(encoder.layer))
     stops = [*places[1:], steps.last]
     dense = steps.states(hidden)
     star = _recorded(encoder, hidden)
@@ -178,22 +180,18 @@ def replacement_places(placement: Placement, layers: int) -> list[int]:
 
 
 class HalfSteps:
-    """The layers of an encoder as 2L halves, attention and feed-forward network in turn, all tokens at each."""
+    """The layers of a pyramid encoder as 2L halves, attention and feed-forward network in turn, all tokens at each."""
 
-    def __init__(self, layers: nn.ModuleList, backbone: Backbone) -> None:
-        self.layers = layers
-        self.backbone = backbone
-        self.last = 2 * len(layers)
+    def __init__(self, encoder: PyramidEncoder) -> None:
+        self.encoder = encoder
+        self.last = 2 * len(encoder.layer)
 
     def run(self, hidden: Tensor, start: int, stop: int, bias: Tensor | None = None) -> Tensor:
         """The state (B, N, D) after `stop` halves, given that after `start`; `bias` (B, 1, 1, N) hides keys."""
-        for step in range(start, stop):
-            layer = self.layers[step // 2]
-            if step % 2:
-                hidden = self.backbone.feed_forward(layer, hidden)
-            else:
-                hidden, _ = self.backbone.attend(layer, hidden, bias)
-        return hidden
+        rows, n, _ = hidden.shape
+        steps = [step for step in self.encoder.plan.steps([n] * rows, dense=True, whole=True) if step.half != "input"]
+        tokens = Tokens(hidden, [n] * rows, masks=(bias,))
+        return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Nobody()).hidden
 
     def states(self, hidden: Tensor, bias: Tensor | None = None) -> list[Tensor]:
         """The states (B, N, D) of the dense model after 0, 1, .. 2L halves."""
@@ -203,46 +201,39 @@ class HalfSteps:
         return found
 
 
-class _Recorder:
-    """A backbone that keeps what each half of a layer is given (`after` a replacement) and gives (`before` one)."""
+class _Star(Trace):
+    """The states of a run of pyramid*: what each half of a layer gives (`before` a replacement), and `after` it."""
 
-    def __init__(self, backbone: Backbone, hidden: Tensor) -> None:
-        self.backbone = backbone
+    def __init__(self, hidden: Tensor) -> None:
+        super().__init__()
         self.before: list[Tensor] = [hidden]
-        self.after: list[Tensor] = []
-        self.lengths: tuple[int, ...] = ()
+        self.after: list[Tensor] = [hidden]
 
-    def attend(self, layer: nn.Module, hidden: Tensor, bias: Tensor | None, **how: Any) -> tuple[Tensor, Tensor | None]:
-        self.after.append(hidden)
-        out, received = self.backbone.attend(layer, hidden, bias, **how)
-        self.before.append(out)
-        return out, received
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        if step.half != "input":
+            self.before.append(tokens.hidden)
+            self.after.append(tokens.hidden)
 
-    def feed_forward(self, layer: nn.Module, hidden: Tensor) -> Tensor:
-        self.after.append(hidden)
-        self.before.append(self.backbone.feed_forward(layer, hidden))
-        return self.before[-1]
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        super().reduced(step, decision, tokens)
+        self.after[-1] = tokens.hidden
 
-    def observe(self, layer: nn.Module, before: Tensor, after: Tensor) -> Tensor:
-        return after
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The different tokens after each layer."""
+        left, found = self.before[0].shape[1], []
+        entries = {entry.layer: int((entry.kept[0] >= 0).sum()) for entry in self.layers}
+        for layer in range(1, (len(self.before) - 1) // 2 + 1):
+            left = entries.get(layer, min(left, entries.get(0, left)))
+            found.append(left)
+        return tuple(found)
 
 
-def _recorded(encoder: PyramidEncoder, hidden: Tensor) -> _Recorder:
+def _recorded(encoder: PyramidEncoder, hidden: Tensor) -> _Star:
     """The states of a run of pyramid*."""
-    recorder = _Recorder(encoder.backbone, hidden)
-    encoder.backbone = recorder
-    try:
-        with encoder.tracing() as trace:
-            recorder.after.append(encoder.run(hidden, None, all_tokens=True))
-    finally:
-        encoder.backbone = recorder.backbone
-    left, lengths = hidden.shape[1], []
-    entries = {entry.layer: int((entry.kept[0] >= 0).sum()) for entry in trace.layers}
-    for layer in range(1, len(encoder.layer) + 1):
-        left = entries.get(layer, min(left, entries.get(0, left)))
-        lengths.append(left)
-    recorder.lengths = tuple(lengths)
-    return recorder
+    star = _Star(hidden)
+    encoder.run(hidden, None, Pass(star, whole=True))
+    return star
 
 
 def _random_ratios(
@@ -284,7 +275,7 @@ def _loss_of(model: Any, target: float | int | None) -> Callable[[Tensor], float
     known: list[Any] = [] if target is None else [target]
 
     def loss(cls: Tensor) -> float:
-        logits = model.classifier(base_model(model).pooler(cls[:, None]))  # (1, classes)
+        logits = logits_of_cls(model, cls[:, None])  # (1, classes)
         regression = logits.shape[1] == 1
         if not known:
             known.append(float(logits[0, 0]) if regression else int(logits.argmax()))

@@ -8,7 +8,7 @@ are made once a pass; what a token's products with all others are is then read o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +78,6 @@ class Sums:
     of_positions: Tensor
     scale: Tensor
     squares: Tensor
-
-    kind: ClassVar[Literal["sums"]] = "sums"
 
     @classmethod
     @torch.no_grad()

@@ -1,14 +1,47 @@
-"""How many tokens of a ranking are enough: the shortest of a few prefixes whose covering radius is small enough."""
+"""How well kept tokens cover the others: the nearest kept one of each token, and the fewest that cover a row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .distances import Geometry, Metric, to_radius
-from .nearest import nearest_kept
+from . import compiled
+from .distances import Geometry
+
+
+@torch.no_grad()
+def nearest_kept(
+    geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip_cls: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The slot (B, N) of the kept token nearest to each token, and its squared distance (B, N).
+
+    Args:
+        geometry: Of the tokens.
+        index: (B, K) kept positions, in position order: ties go to the earlier one.
+        kept: (B, K) bool, False for slots that hold nothing; None when all do.
+        skip_cls: Leave slot 0 out, so that no token is sent to CLS.
+    """
+    if compiled.can_run(geometry):
+        return compiled.nearest_kept(geometry, index, kept, skip_cls=skip_cls)
+    distances = geometry.distances
+    rows, n, _ = distances.shape
+    to_kept = distances.gather(1, index[:, :, None].expand(rows, -1, n)).transpose(1, 2)  # (B, N, K)
+    if kept is not None:
+        to_kept = to_kept.masked_fill(~kept[:, None, :], torch.inf)
+    if skip_cls and index.shape[1] > 1:
+        to_kept[:, :, 0] = torch.inf
+    squared, slot = to_kept.min(dim=2)
+    # A kept token is its own nearest, also when an equal one stands before it or when CLS was left out.
+    own = torch.arange(index.shape[1], device=index.device).expand_as(index)
+    if kept is not None:  # empty slots write to a column that is cut off again
+        index = index.masked_fill(~kept, n)
+    pad = (0, 1)
+    slot = F.pad(slot, pad).scatter(1, index, own)[:, :n]
+    squared = F.pad(squared, pad).scatter(1, index, torch.zeros_like(index, dtype=squared.dtype))[:, :n]
+    return slot, squared
 
 
 @torch.no_grad()
@@ -18,8 +51,6 @@ def shortest_cover(
     mask: Tensor | None,
     options: Sequence[Sequence[int]],
     limit: Tensor,
-    *,
-    metric: Metric = "euclidean",
 ) -> tuple[list[int], Tensor]:
     """The fewest tokens of each row, among its options, that cover the row within `limit`; and their radius (B,).
 
@@ -31,7 +62,6 @@ def shortest_cover(
         mask: (B, N) bool, True for real tokens, which alone need cover; None when all are.
         options: For each row equally many numbers, ascending, the last of which is taken when no other is enough.
         limit: (B,) the largest radius allowed.
-        metric: As in `k_center_greedy`.
 
     Example:
         >>> tokens = torch.tensor([[[0.0], [1.0], [9.0], [10.0]]])
@@ -54,7 +84,7 @@ def shortest_cover(
             if mask is not None:
                 squared = squared.masked_fill(~mask, 0)
             reach = squared if reach is None else torch.minimum(reach, squared)
-        radii.append(to_radius(reach.amax(dim=1), metric))
+        radii.append(geometry.radius(reach.amax(dim=1)))
         start, before = end, [row[step] for row in options]
     radius = torch.stack(radii, dim=1)  # (B, S)
     enough = radius <= limit[:, None]

@@ -1,0 +1,216 @@
+"""The one loop: attention, reduction, feed-forward network, layer by layer. Every pass of every pyramid runs here.
+
+What varies is handed in: the steps (`Plan`), how the halves of a layer run (`Halves`), who stays (`Reducer`) and who
+watches (`Recorder`). Follows section 4 of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from torch import Tensor
+
+from ..cost import Placement
+from ..schedule import AdaptiveSchedule, Schedule
+from .selectors import Voters
+from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from .reducer import Decision
+
+Half = Literal["input", "attention", "feed_forward", "layer"]
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """Keep so many tokens of each row."""
+
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Covering:
+    """Keep as few tokens of each row as cover the others, among some numbers.
+
+    Attributes:
+        options: Of each row, ascending numbers of tokens to choose from.
+        radius: The largest covering radius allowed.
+        relative: The radius is a share of what CLS would leave if no other token were kept.
+    """
+
+    options: tuple[tuple[int, ...], ...]
+    radius: float
+    relative: bool
+
+
+Keep = Exactly | Covering
+
+
+@dataclass(frozen=True)
+class Step:
+    """One half of a layer, and the reduction after it.
+
+    Attributes:
+        number: The layer, from 1; 0 for the input.
+        half: Which half of it; "layer" for families whose layers run whole, "input" for what comes before the first.
+        layer: The layer's module; None for the input.
+        keep: How many tokens stay; None when nothing is reduced here.
+        cls_only: Only CLS is computed; it reads the others.
+        final: With `cls_only`: nobody reads the others any more.
+        voters: Whose attention is to be recorded for the selector; None when nobody's.
+        seed: Of the selector's random choices here.
+    """
+
+    number: int
+    half: Half
+    layer: Any = None
+    keep: Keep | None = None
+    cls_only: bool = False
+    final: bool = False
+    voters: Voters | None = None
+    seed: int = 0
+
+
+class Halves(Protocol):
+    """How a model family runs the halves of its layers."""
+
+    halves: tuple[Half, ...]
+
+    def run(self, step: Step, tokens: Tokens) -> Tokens:
+        """The tokens after one half of a layer."""
+
+
+class Recorder(Protocol):
+    """Somebody who watches a pass."""
+
+    def start(self, tokens: Tokens, n: int) -> None:
+        """Called before the first step; the input has `n` tokens a row, pads included."""
+
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """Called after each half of a layer."""
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """Called after each reduction, with the tokens that are left."""
+
+
+class Nobody:
+    """A recorder that records nothing; others override what they want to see."""
+
+    def start(self, tokens: Tokens, n: int) -> None:
+        """See `Recorder.start`."""
+
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """See `Recorder.ran`."""
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """See `Recorder.reduced`."""
+
+
+@dataclass
+class Pass:
+    """What one call of a model asks of its pyramid, and what it leaves: per-call state, so threads can share a model.
+
+    Handed to the model as `model(**batch, pyramid_pass=Pass(...))`.
+
+    Attributes:
+        record: Who watches.
+        dense: Keep every token: the dense model, with the same weights.
+        whole: Compute every token of the last layer, and reduce there too, though a classifier reads only CLS.
+        cls: Filled by the call: the last layer's CLS vectors (B, D).
+    """
+
+    record: Recorder = field(default_factory=Nobody)
+    dense: bool = False
+    whole: bool = False
+    cls: Tensor | None = None
+
+
+def run(
+    tokens: Tokens,
+    steps: Iterable[Step],
+    family: Halves,
+    reducer: Callable[[Tokens, Step], Decision | None],
+    record: Recorder,
+) -> Tokens:
+    """The tokens after all steps."""
+    for step in steps:
+        tokens = family.run(step, tokens)
+        record.ran(step, tokens)
+        decision = None if step.keep is None else reducer(tokens, step)
+        if decision is not None:
+            tokens = tokens.reduced(decision)
+            record.reduced(step, decision, tokens)
+    return tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Makes the steps of a pass from the schedule and the true lengths of its rows. Built once for a pyramid.
+
+    Attributes:
+        layers: The modules.
+        halves: The parts in which the family runs them.
+        schedule: How many tokens each layer keeps.
+        placement: Where a layer reduces.
+        cls_only: The last layer computes only CLS.
+        rest_from: From this layer on only CLS is computed; None for no layer.
+        voters: Whose attention the selector wants to know.
+    """
+
+    layers: Sequence[Any]
+    halves: tuple[Half, ...]
+    schedule: Schedule
+    placement: Placement = "middle"
+    cls_only: bool = False
+    rest_from: int | None = None
+    voters: Voters | None = None
+
+    def steps(
+        self, counts: Sequence[int], *, dense: bool = False, whole: bool = False, seed: int = 0
+    ) -> Iterator[Step]:
+        """The steps for rows of these true lengths.
+
+        Args:
+            counts: Tokens of each row.
+            dense: Reduce nothing.
+            whole: Compute every token of the last layer.
+            seed: Of random choices; each layer gets another.
+        """
+        keeps = [None] * len(self.layers) if dense else self._keeps(counts)
+        if self.placement == "input":
+            yield Step(0, "input", keep=keeps[0], seed=seed)
+            keeps = [None] * len(self.layers)
+        after = {"middle": self.halves[0], "end": self.halves[-1], "input": None}[self.placement]
+        for number, (layer, keep) in enumerate(zip(self.layers, keeps, strict=True), start=1):
+            final = number == len(self.layers) and self.cls_only and not whole
+            rests = self.rest_from is not None and number >= self.rest_from and not dense
+            keep = None if final or rests else keep
+            for half in self.halves:
+                yield Step(
+                    number,
+                    half,
+                    layer,
+                    keep=keep if half == after else None,
+                    cls_only=final or rests,
+                    final=final,
+                    voters=None if keep is None else self.voters,
+                    seed=seed + number,
+                )
+
+    def _keeps(self, counts: Sequence[int]) -> list[Keep | None]:
+        """What each layer keeps; None where that is everything."""
+        layers = len(self.layers)
+        if isinstance(self.schedule, AdaptiveSchedule):
+            return [self._covering(self.schedule, counts, number) for number in range(1, layers + 1)]
+        lengths = list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
+        before = [tuple(counts), *lengths]
+        return [None if now == last else Exactly(now) for last, now in zip(before, lengths, strict=False)]
+
+    @staticmethod
+    def _covering(schedule: AdaptiveSchedule, counts: Sequence[int], number: int) -> Covering | None:
+        options = tuple(schedule.options(n, number) for n in counts)
+        if all(row[0] >= n for row, n in zip(options, counts, strict=True)):
+            return None
+        return Covering(options, schedule.radius_at(number), schedule.relative)

@@ -1,0 +1,102 @@
+"""Layers that run in two halves, attention and feed-forward network: what such families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..core.loop import Half, Step
+from ..core.tokens import Tokens
+
+
+class TwoHalves:
+    """Runs a layer in two halves, with a reduction between them. Implements `core.loop.Halves`.
+
+    A family says how: `attend` and `feed_forward`. Forward hooks of a layer fire as if it had been called; transformers
+    collects `output_hidden_states` by them.
+    """
+
+    halves: tuple[Half, ...] = ("attention", "feed_forward")
+
+    def run(self, step: Step, tokens: Tokens) -> Tokens:
+        """The tokens after one half of a layer."""
+        if step.half == "input":
+            return tokens
+        if step.half == "attention":
+            return self._attention(step, tokens)
+        return self._feed_forward(step, tokens)
+
+    def _attention(self, step: Step, tokens: Tokens) -> Tokens:
+        if tokens.masks is None:
+            tokens.masks = (tokens.key_bias(),)
+        queries = 1 if step.cls_only else None
+        hidden, received = self.attend(
+            step.layer, tokens.hidden, tokens.masks[0], queries=queries, votes=_votes(step, tokens)
+        )
+        resting = tokens.hidden[:, 1:] if step.cls_only else None
+        given = tokens.hidden if step.layer._forward_hooks else None
+        return replace(tokens, hidden=hidden, received=received, resting=resting, given=given, tables=None)
+
+    def _feed_forward(self, step: Step, tokens: Tokens) -> Tokens:
+        tokens = replace(tokens, hidden=self.feed_forward(step.layer, tokens.hidden))
+        if step.cls_only and not step.final:
+            tokens = tokens.rejoined()
+        if tokens.given is not None:
+            tokens = replace(tokens, hidden=fire_hooks(step.layer, tokens.given, tokens.hidden), given=None)
+        return tokens
+
+    def attend(
+        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of `layer`, with its residual connection and norm, and the attention that tokens receive.
+
+        Args:
+            layer: One of the model's layers.
+            hidden: (B, N, D).
+            bias: (B, 1, 1, N) added to the key logits, or None.
+            queries: Compute only the first so many tokens; None for all.
+            votes: Whose attention counts as received; None when nobody asks for it.
+        """
+        raise NotImplementedError
+
+    def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
+        """The rest of `layer`: its feed-forward network with residual connection and norm."""
+        raise NotImplementedError
+
+
+class Votes(NamedTuple):
+    """Whose attention counts as received: the queries (B, Q) that are True among the first Q; all if None."""
+
+    mask: Tensor | None
+
+
+def _votes(step: Step, tokens: Tokens) -> Votes | None:
+    if step.voters is None:
+        return None
+    if step.voters == "cls":
+        return Votes(torch.ones(len(tokens.counts), 1, dtype=torch.bool, device=tokens.hidden.device))
+    return Votes(tokens.mask if tokens.copies is None else tokens.copies.stands_for_itself())
+
+
+def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
+    """`run(*args)`, under gradient checkpointing if the model was asked for it.
+
+    Each half of a layer is a segment: the selection between them runs once, outside of any recomputation, and so
+    cannot come out differently the second time.
+    """
+    if layer.gradient_checkpointing and layer.training:
+        return layer._gradient_checkpointing_func(run, *args)
+    return run(*args)
+
+
+def fire_hooks(module: nn.Module, given: Tensor, output: Any) -> Any:
+    """`output`, as the forward hooks of a module leave it whose parts were run one by one."""
+    for key, hook in module._forward_hooks.items():
+        with_kwargs = key in module._forward_hooks_with_kwargs
+        result = hook(module, (given,), {}, output) if with_kwargs else hook(module, (given,), output)
+        output = output if result is None else result
+    return output

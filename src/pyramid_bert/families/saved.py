@@ -1,0 +1,105 @@
+"""Saved pyramids: configs and classes made from the table of families, known to transformers' Auto classes.
+
+A saved pyramid has its own model type ("pyramid-bert"), so the Auto classes refuse it unless this library is imported.
+A plain `BertForSequenceClassification.from_pretrained` would look only at the weights, which are BERT's; so the saved
+`hidden_act` names this library instead of the activation, and building a dense model from it fails by that name.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from .surgery import fit_encoder, reserve_sensitivity, saved_settings
+from .table import FAMILIES, Family
+
+_GUARD = " [a pyramid-bert model: install pyramid-bert and `import pyramid_bert` before loading it]"
+
+
+class _Guarded:
+    """A config that is written so that no dense model can be built from it. Stands before transformers' own class."""
+
+    architectures: list[str] | None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)  # type: ignore[misc]  # of the config behind it
+        if self.architectures:
+            self.architectures = [name.removeprefix("Pyramid") for name in self.architectures]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As transformers writes it, guarded against being run as a dense model."""
+        data: dict[str, Any] = super().to_dict()  # type: ignore[misc]
+        data["hidden_act"] = _plain_act(self) + _GUARD
+        if self.architectures:
+            data["architectures"] = ["Pyramid" + name.removeprefix("Pyramid") for name in self.architectures]
+        return data
+
+
+def _plain_act(config: Any) -> str:
+    """The name of the activation, without the guard that a saved config carries."""
+    name: str = config.hidden_act
+    return name.removesuffix(_GUARD)
+
+
+@cache
+def pyramid_config_class(family: Family) -> type[Any]:
+    """The family's config with a `pyramid` entry, which holds a `PyramidConfig` as a dict."""
+    fields = {
+        "__doc__": f"`{family.config.__name__}` with a `pyramid` entry.",
+        "__module__": __name__,
+        "__annotations__": {"pyramid": dict[str, Any] | None},
+        "model_type": family.pyramid_type,
+        "pyramid": None,
+    }
+    return _known(type(f"Pyramid{family.config.__name__}", (_Guarded, family.config), fields))
+
+
+@cache
+def pyramid_class(family: Family, dense: type[Any]) -> type[Any]:
+    """A model class of the family whose models are pyramids as soon as they are built."""
+
+    def build(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        config.hidden_act = _plain_act(config)
+        dense.__init__(self, config, *args, **kwargs)
+        settings = saved_settings(config)
+        reserve_sensitivity(self, settings)
+        fit_encoder(self, settings)
+
+    fields = {
+        "__doc__": f"`{dense.__name__}` with a pyramid encoder. Made by the Auto classes on a saved pyramid.",
+        "__module__": __name__,
+        "__init__": build,
+        "config_class": pyramid_config_class(family),
+    }
+    return _known(type(f"Pyramid{dense.__name__}", (dense,), fields))
+
+
+def dense_class(family: Family, made: type[Any]) -> type[Any]:
+    """The class of the dense models behind a pyramid's class; a class of the user's stays as it is."""
+    for dense in (family.model, family.classifier):
+        if dense is not None and made is pyramid_class(family, dense):
+            return dense
+    return made
+
+
+def _known(made: type[Any]) -> type[Any]:
+    """Puts a class into this module, where pickle and transformers look for it."""
+    globals()[made.__name__] = made
+    return made
+
+
+def announce(family: Family) -> None:
+    """Makes the pyramids of a family known to transformers."""
+    config = pyramid_config_class(family)
+    AutoConfig.register(family.pyramid_type, config, exist_ok=True)
+    AutoModelForSequenceClassification.register(config, pyramid_class(family, family.classifier), exist_ok=True)
+    if family.model is not None:
+        AutoModel.register(config, pyramid_class(family, family.model), exist_ok=True)
+    if family.tokenizer is not None:
+        AutoTokenizer.register(config, family.tokenizer, exist_ok=True)
+
+
+for _family in FAMILIES:
+    announce(_family)
