@@ -27,8 +27,10 @@ def test_a_saved_pyramid_gives_the_same_logits(name):
     assert is_pyramid(model)
     with torch.no_grad():
         found = model(**data)
-    found = found.last_hidden_state if name.endswith("bare") else found.logits
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    if name.endswith("bare"):  # states, not logits: up to 2 in size
+        torch.testing.assert_close(found.last_hidden_state, expected, atol=1e-6, rtol=1e-6)
+    else:
+        torch.testing.assert_close(found.logits, expected, atol=1e-6, rtol=0)
 
 
 def test_a_saved_classifier_gives_the_same_logits():

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.loop import Pass
 from ..core.record import Trace
 from ..errors import PyramidError
 from ..families.hub import pyramid_settings
+from ..text.inference import call
 from ..text.labels import Labels
 from ..text.tables import Text
 from .explanation import Explanation, LayerView

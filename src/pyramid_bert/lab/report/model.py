@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...classifier import PyramidClassifier
+from ...core.loop import Pass
 from ...errors import DataError, MissingExtraError, PyramidError
 from ...evidence import keeps_tokens
 from ...explain.explanation import Explanation
@@ -155,8 +156,9 @@ def look_inside(
     for item in classifier.encode(texts):
         batch = collate([item], classifier.tokenizer.pad_token_id)
         batch = {name: tensor.to(classifier.model.device) for name, tensor in batch.items()}
-        with torch.inference_mode(), encoder.keeping_all():
-            hidden = base_model(classifier.model)(**batch, output_hidden_states=True).hidden_states
+        with torch.inference_mode():
+            asked = {"output_hidden_states": True, "pyramid_pass": Pass(dense=True)}
+            hidden = base_model(classifier.model)(**batch, **asked).hidden_states
         for layer in wanted:
             tokens = hidden[layer][0].float().cpu().numpy()  # (N, D); 0 is the embeddings
             unit = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)

@@ -28,6 +28,7 @@ from ...classifier import PyramidClassifier
 from ...config import PyramidConfig
 from ...cost import Cost, Placement, space_reduction
 from ...errors import PyramidError
+from ...families import sizes_of
 from ...families.loading import load_model
 from ...files import replacing_folder
 from ...text.sampling import sample_rows, table_hash
