@@ -94,11 +94,11 @@ def one_row():
 
 @pytest.fixture(scope="session")
 def logits_of():
-    """The logits that a model gives to a batch, without gradients."""
+    """The logits that a model gives to a batch, without gradients; `this` is what a pyramid is asked for."""
 
-    def run(model, batch):
+    def run(model, batch, this=None):
         with torch.no_grad():
-            return model(**batch).logits
+            return model(**batch, **({} if this is None else {"pyramid_pass": this})).logits
 
     return run
 

@@ -170,10 +170,10 @@ def test_masks_that_a_pyramid_cannot_serve(tiny_bert, tiny_batch):
 
 
 def test_attention_selection_on_a_backbone_that_cannot_give_it():
-    from pyramid_bert.core.selectors import get_selector
+    from pyramid_bert.core.selectors import Candidates, get_selector
 
     with pytest.raises(PyramidError, match="selection by attention needs the attention that tokens receive"):
-        get_selector("attention").select(torch.zeros(1, 4, 2), None, 2)
+        get_selector("attention").rank(Candidates(torch.zeros(1, 4, 2)), 2)
 
 
 @pytest.mark.parametrize(

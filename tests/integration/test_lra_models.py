@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from pyramid_bert import PyramidError, Schedule, pyramid_settings
 from pyramid_bert.cli import main
+from pyramid_bert.core.tokens import Tokens
 from pyramid_bert.families import base_model
 from pyramid_bert.lab.lra import run as lra_run
 from pyramid_bert.lab.lra.data import LRA_TASKS, LraData, LraTask
@@ -126,7 +127,9 @@ def test_training_chooses_the_tokens_of_evaluation(name):
     for mode in (True, False):
         base.train(mode)
         hidden = base.embeddings(ids, None, None)
-        chosen.append(base.encoder.begin(hidden, None).tokens.hidden)
+        tokens = Tokens.of(hidden, None)
+        step = next(base.encoder.plan.steps(tokens.counts))
+        chosen.append(tokens.reduced(base.encoder.reducer(tokens, step)).hidden)
     assert torch.equal(*chosen)
 
 

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from pyramid_bert.core.baselines import pool_groups
 from pyramid_bert.core.cluster import ward_groups
 from pyramid_bert.core.reduction import Reduction
-from pyramid_bert.core.selectors import get_selector, register, selector_names
+from pyramid_bert.core.selectors import Candidates, Grouper, Ranker, get_selector, register, selector_names
 from pyramid_bert.errors import PyramidError, UnknownNameError
 from pyramid_bert.schedule.base import Schedule
 
-CPU = torch.device("cpu")
 KNOB_VALUES = {"centers_per_step": [1, 0.4, "all"], "metric": ["euclidean", "cosine"]}
 
 
@@ -22,8 +21,9 @@ def variants():
     """Every ranking selector with every combination of the knobs that it takes."""
     for name in selector_names():
         selector = get_selector(name)
-        if selector.select is not None:
-            chosen = {knob: values for knob, values in KNOB_VALUES.items() if knob in selector.knobs}
+        if isinstance(selector, Ranker):
+            knobs = (*selector.knobs, "metric") if selector.knobs else ()
+            chosen = {knob: values for knob, values in KNOB_VALUES.items() if knob in knobs}
             for values in itertools.product(*chosen.values()):
                 yield pytest.param(name, dict(zip(chosen, values, strict=True)), id="-".join(map(str, (name, *values))))
 
@@ -33,12 +33,13 @@ every_selector = pytest.mark.parametrize(("name", "knobs"), list(variants()))
 
 def received_for(name, hidden):
     """Stands for the attention that tokens receive, where a selector asks for it: any number of theirs will do."""
-    return {"received": hidden.abs().sum(-1)} if get_selector(name).needs_attention else {}
+    return {"received": hidden.abs().sum(-1)} if get_selector(name).voters is not None else {}
 
 
 def select(name, knobs, hidden, mask, k, generator=None):
-    knobs = {**received_for(name, hidden), **knobs}
-    return get_selector(name).select(hidden, mask, k, generator=generator, **knobs)
+    seen = {"metric": "euclidean", **received_for(name, hidden), **knobs}
+    knobs = {knob: seen.pop(knob) for knob in get_selector(name).knobs}
+    return get_selector(name).rank(Candidates(hidden, mask, generator=generator, **seen), k, **knobs).indices
 
 
 def seeded(seed):
@@ -200,13 +201,13 @@ def test_first_keeps_the_first(name):
 def test_attention_keeps_what_receives_most():
     received = torch.tensor([[0.0, 2.0, 5.0, 1.0, 9.0], [0.0, 2.0, 5.0, 5.0, 9.0]])
     mask = torch.tensor([[True] * 5, [True, True, True, True, False]])
-    ranked = get_selector("attention").select(torch.zeros(2, 5, 1), mask, 3, received=received)
-    assert ranked.tolist() == [[0, 4, 2], [0, 2, 3]]
+    ranked = get_selector("attention").rank(Candidates(torch.zeros(2, 5, 1), mask, received=received), 3)
+    assert ranked.indices.tolist() == [[0, 4, 2], [0, 2, 3]]
 
 
 def test_attention_cannot_do_without_attention():
     with pytest.raises(PyramidError, match=r"^selection by attention needs the attention that tokens receive"):
-        get_selector("attention").select(torch.zeros(1, 5, 1), None, 3)
+        get_selector("attention").rank(Candidates(torch.zeros(1, 5, 1)), 3)
 
 
 # ---- clusters, which are groups of similar tokens ----
@@ -251,14 +252,14 @@ def test_clusters_leave_cls_as_it_is_and_average_by_size(batch, metric):
 
 
 def test_only_clusters_and_pooling_rank_nothing():
-    assert {name for name in selector_names() if get_selector(name).select is None} == {"cluster", "pool"}
+    assert {name for name in selector_names() if isinstance(get_selector(name), Grouper)} == {"cluster", "pool"}
 
 
 @given(batch=batches(), window=st.integers(2, 5))
 def test_pooling_puts_cls_alone_and_neighbours_together(batch, window):
     hidden, mask, _ = batch
     rows, n, _ = hidden.shape
-    group = pool_groups(mask, rows, n, window, CPU)
+    group = pool_groups(Candidates(hidden, mask), n, window=window)
     for row in range(rows):
         real = int(mask[row].sum())
         slots = Schedule.strided(window, [1]).lengths(real, 1)[0]
@@ -274,11 +275,11 @@ def test_pooling_depends_neither_on_other_rows_nor_on_padding(batch, window, mor
     wider = torch.cat([hidden, torch.full((rows, more, d), 1e6)], dim=1)
     wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
     slots = Schedule.strided(window, [1]).lengths(n, 1)[0]
-    together = Reduction.from_group(pool_groups(wider_mask, rows, n + more, window, CPU), slots)
+    together = Reduction.from_group(pool_groups(Candidates(wider, wider_mask), n, window=window), slots)
     for row in range(rows):
         real = int(mask[row].sum())
         kept = Schedule.strided(window, [1]).lengths(real, 1)[0]
-        alone = Reduction.from_group(pool_groups(None, 1, real, window, CPU), kept)
+        alone = Reduction.from_group(pool_groups(Candidates(hidden[row : row + 1, :real]), real, window=window), kept)
         torch.testing.assert_close(
             together.apply(wider)[row, :kept], alone.apply(hidden[row : row + 1, :real])[0], atol=1e-5, rtol=0
         )
@@ -290,7 +291,7 @@ def test_pooling_takes_means_and_leaves_cls_as_it_is(batch, window):
     hidden, mask, _ = batch
     rows, n, _ = hidden.shape
     slots = Schedule.strided(window, [1]).lengths(n, 1)[0]
-    pooled = Reduction.from_group(pool_groups(mask, rows, n, window, CPU), slots).apply(hidden)
+    pooled = Reduction.from_group(pool_groups(Candidates(hidden, mask), n, window=window), slots).apply(hidden)
     assert torch.equal(pooled[:, 0], hidden[:, 0])
     for row in range(rows):
         real = int(mask[row].sum())

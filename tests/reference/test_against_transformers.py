@@ -7,7 +7,9 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, is_pyramid, pyramidize, restore
-from pyramid_bert.core.selectors import get_selector, selector_names
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
+from pyramid_bert.core.selectors import Ranker, get_selector, selector_names
 from pyramid_bert.errors import UnsupportedModelError
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.families.bert import key_mask
@@ -29,7 +31,7 @@ def go_together(name, mode, placement):
         return False
     if name == "pool" and (mode != {"reduce": "drop"} or placement == "input"):
         return False
-    if selector.needs_attention and placement == "input":
+    if selector.voters and placement == "input":
         return False
     return selector.placement in (None, placement)
 
@@ -46,7 +48,8 @@ def settings(placements):
 every_setting = pytest.mark.parametrize("config", list(settings(["middle", "end", "input"])))
 most_settings = pytest.mark.parametrize("config", list(settings(["middle", "input"])))
 shrinking_at_any_length = pytest.mark.parametrize(
-    "name", [name for name in selector_names() if get_selector(name).select and not get_selector(name).placement]
+    "name",
+    [name for name in selector_names() if isinstance(get_selector(name), Ranker) and not get_selector(name).placement],
 )
 
 
@@ -56,8 +59,9 @@ def assert_close(actual, expected):
 
 def traced(model, batch):
     """The trace of a forward pass."""
-    with pyramid_encoder(model).tracing() as trace, torch.no_grad():
-        model(**batch)
+    trace = Trace()
+    with torch.no_grad():
+        model(**batch, pyramid_pass=Pass(trace, whole=True))
     return trace
 
 
@@ -147,8 +151,7 @@ def test_keeping_all_is_the_dense_model_inside_of_its_block(tiny_bert, tiny_batc
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
     dense = logits_of(model, batch)
     reduced = logits_of(pyramidize(model, config=config), batch)
-    with pyramid_encoder(model).keeping_all():
-        assert_close(logits_of(model, batch), dense)
+    assert_close(logits_of(model, batch, Pass(dense=True)), dense)
     assert torch.equal(logits_of(model, batch), reduced)
 
 
@@ -156,8 +159,8 @@ def test_keeping_all_ends_with_its_block_also_after_an_error(tiny_bert, tiny_bat
     model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch(LENGTHS)
     reduced = logits_of(model, batch)
     batch_without_cls = {**batch, "attention_mask": torch.zeros_like(batch["attention_mask"])}
-    with pytest.raises(PyramidError, match="row 0 masks its first token"), pyramid_encoder(model).keeping_all():
-        logits_of(model, batch_without_cls)
+    with pytest.raises(PyramidError, match="row 0 masks its first token"):
+        logits_of(model, batch_without_cls, Pass(dense=True))
     assert torch.equal(logits_of(model, batch), reduced)
 
 
@@ -267,8 +270,7 @@ def test_cls_only_changes_no_logit(tiny_bert, tiny_batch, logits_of, config):
 @every_setting
 def test_tracing_changes_no_logit(tiny_bert, tiny_batch, logits_of, config):
     model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
-    with pyramid_encoder(model).tracing():
-        with_trace = logits_of(model, batch)
+    with_trace = logits_of(model, batch, Pass(Trace(), whole=True))
     assert_close(with_trace, logits_of(model, batch))
 
 
@@ -571,8 +573,9 @@ def test_attention_that_is_ranked_by_is_the_models_own(selector, tiny_bert, tiny
     votes = shares[:, :, :1] if selector == "cls-attention" else shares
     wanted = votes.sum((1, 2))[:, 1:].topk(keep - 1).indices.add(1).sort().values
     model = pyramidize(tiny_bert(), Schedule.custom([keep] * LAYERS), selector)
-    with torch.no_grad(), pyramid_encoder(model).tracing() as trace:
-        model(**batch)
+    trace = Trace()
+    with torch.no_grad():
+        model(**batch, pyramid_pass=Pass(trace, whole=True))
     assert trace.layers[0].kept[:, 1:].tolist() == wanted.tolist()
 
 

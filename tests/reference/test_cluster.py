@@ -5,12 +5,13 @@ import torch
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
-from pyramid_bert.core import cluster
+from pyramid_bert.core import cluster, compiled
 from pyramid_bert.core.cluster import ward_counts, ward_groups
-from pyramid_bert.core.encoder import PyramidEncoder
+from pyramid_bert.core.loop import Exactly, Pass, Step
+from pyramid_bert.core.record import Kept, Trace
 from pyramid_bert.core.tokens import Tokens
-from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.text.batches import Encoded
+from pyramid_bert.text.inference import outputs_of
 from pyramid_bert.tune.adaptive import solve_adaptive
 
 LIMITLESS = torch.tensor([torch.inf], dtype=torch.float64)
@@ -51,8 +52,8 @@ def random_tokens(n, seed, d=3):
 @pytest.fixture(params=["compiled", "torch"])
 def both_ways(request, monkeypatch):
     if request.param == "torch":
-        monkeypatch.setattr(cluster, "_kernel", lambda: None)
-    elif cluster._kernel() is None:
+        monkeypatch.setattr(compiled, "can_run", lambda geometry: False)
+    elif not compiled.available():
         pytest.skip("numba is not installed")
 
 
@@ -108,16 +109,16 @@ def test_what_is_carried_on_to_the_next_layer(tiny_bert, tiny_batch):
     """Sizes add up to the tokens there were, CLS is alone in the first slot, and the trace says who went where."""
     lengths = [12, 7]
     model = pyramidize(tiny_bert(), Schedule.exponential(0.3, last_layer=3), "cluster", metric="cosine", within=3)
-    encoder = model.bert.encoder
     sizes = []
 
-    def watch(tokens, *rest):
-        PyramidEncoder.shrink(encoder, tokens, *rest)
-        sizes.append(tokens.size.masked_fill(~tokens.mask, 0) if tokens.mask is not None else tokens.size)
+    class WithSizes(Trace):
+        def reduced(self, step, decision, tokens):
+            super().reduced(step, decision, tokens)
+            sizes.append(tokens.size.masked_fill(~tokens.mask, 0) if tokens.mask is not None else tokens.size)
 
-    encoder.shrink = watch
-    with torch.no_grad(), encoder.tracing() as trace:
-        model(**tiny_batch(lengths))
+    trace = WithSizes()
+    with torch.no_grad():
+        model(**tiny_batch(lengths), pyramid_pass=Pass(trace, whole=True))
     assert len(sizes) == len(trace.layers) == 3
     for size, layer in zip(sizes, trace.layers, strict=True):
         assert size.sum(1).tolist() == lengths
@@ -135,7 +136,7 @@ def test_tokens_weigh_as_much_as_stands_behind_them(tiny_bert):
     encoder = pyramidize(tiny_bert(), Schedule.constant(0.5), "cluster").bert.encoder
     hidden = torch.tensor([[[50.0], [0.0], [1.0], [2.3]]])
     tokens = Tokens(hidden, [4], None, size=torch.tensor([[1.0, 9.0, 9.0, 1.0]]))
-    encoder.shrink(tokens, 1, [3], None, 0)
+    tokens = tokens.reduced(encoder.reducer(tokens, Step(1, "attention", keep=Exactly((3,)))))
     assert tokens.hidden.flatten().tolist() == pytest.approx([50, 0, (9 * 1.0 + 2.3) / 10])
     assert tokens.size.tolist() == [[1, 9, 10]]
     assert (tokens.counts, tokens.mask) == ([3], None)
@@ -158,7 +159,7 @@ def test_equal_tokens_cost_nothing(tiny_bert, tiny_batch, logits_of):
         model.bert.embeddings.position_embeddings.weight.zero_()
     dense = logits_of(model, batch)
     pyramidize(model, Schedule.constant(3 / 8), "cluster")
-    assert model.bert.encoder.schedule.lengths(8, 1) == (3,)
+    assert model.bert.encoder.plan.schedule.lengths(8, 1) == (3,)
     assert torch.allclose(logits_of(model, batch), dense, atol=1e-5)
 
 
@@ -206,9 +207,10 @@ def test_merges_stop_where_they_cost_too_much(both_ways, seed, limit):
 
 
 def kept_and_logits(model, batch):
-    with torch.no_grad(), pyramid_encoder(model).measuring(only_kept=True) as radii:
-        logits = model(**batch).logits
-    return radii.covers.kept, logits
+    record = Kept(model.config.num_hidden_layers)
+    with torch.no_grad():
+        logits = model(**batch, pyramid_pass=Pass(record)).logits
+    return record.kept, logits
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -252,8 +254,7 @@ def test_the_radius_for_a_speedup(tiny_bert, tiny_batch, relative):
 
 
 def test_without_covering_radii_they_are_refused_and_counts_are_not(tiny_bert):
-    encoder = pyramid_encoder(pyramidize(tiny_bert(), Schedule.adaptive(0.5), "cluster"))
-    with pytest.raises(PyramidError, match="there is no covering radius"), encoder.measuring():
-        pass
-    with encoder.measuring(only_kept=True):
-        pass
+    model, items = pyramidize(tiny_bert(), Schedule.adaptive(0.5), "cluster"), [Encoded([2, 9, 8, 7, 3])]
+    with pytest.raises(PyramidError, match="there is no covering radius"):
+        outputs_of(model, items, 0, batch_size=1, coverage=True)
+    assert len(kept_lengths(model, items)) == 1

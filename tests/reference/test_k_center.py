@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyramid_bert.core import kernels as compiled
+from pyramid_bert.core import compiled
 from pyramid_bert.core.coreset import _in_batches, _one_at_a_time, centers_in_a_step, k_center_greedy
+from pyramid_bert.core.covering import nearest_kept
 from pyramid_bert.core.distances import Geometry
-from pyramid_bert.core.nearest import nearest_kept
-from pyramid_bert.core.selectors import get_selector
+from pyramid_bert.core.selectors import Candidates, get_selector
 from pyramid_bert.errors import PyramidError
 
 STEPS = [1, 2, 0.1, 0.4, "all"]
@@ -285,11 +285,11 @@ def test_a_given_geometry_changes_nothing_and_is_not_changed(m, metric):
     hidden, mask, counts = random_rows(3)
     plain = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
     geometry = Geometry.of(hidden, metric)
-    before = [gram.flat.clone() for gram in geometry.grams]
+    before = [part.matrix.clone() for part in geometry.parts]
     reused = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric, geometry=geometry)
     assert torch.equal(plain.indices, reused.indices)
     assert torch.equal(plain.radius, reused.radius)
-    assert all(map(torch.equal, (gram.flat for gram in geometry.grams), before))
+    assert all(map(torch.equal, (part.matrix for part in geometry.parts), before))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -297,7 +297,7 @@ def test_a_given_geometry_changes_nothing_and_is_not_changed(m, metric):
 def test_the_selector_is_the_greedy(m, metric):
     hidden, mask, counts = random_rows(4)
     cover = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
-    ranked = get_selector("coreset").select(hidden, mask, counts, centers_per_step=m, metric=metric)
+    ranked = get_selector("coreset").rank(Candidates(hidden, mask, metric), counts, centers_per_step=m).indices
     for row, k in enumerate(counts):
         assert ranked[row, :k].tolist() == cover.indices[row, :k].tolist()
 
@@ -359,7 +359,7 @@ def test_compiled_and_torch_loops_agree_to_the_last_tie(m, seed, dtype, n):
 def test_compiled_loops_choose_the_same_in_threads(m, monkeypatch):
     if not compiled.available():
         pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
-    hidden = torch.randn(40, 64, 4, generator=torch.Generator().manual_seed(0))
+    hidden = torch.randn(40, 200, 4, generator=torch.Generator().manual_seed(0))
     geometry = Geometry.of(hidden)
     start, counts, steps = geometry.to_cls, [1 + row for row in range(40)], [m] * 40
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)

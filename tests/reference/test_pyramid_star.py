@@ -12,8 +12,9 @@ import torch
 from pyramid_bert import Schedule, pyramidize
 from pyramid_bert.core.coreset import k_center_greedy
 from pyramid_bert.core.distances import Geometry
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
 from pyramid_bert.core.reduction import Reduction
-from pyramid_bert.families import pyramid_encoder
 
 LAYERS = 4
 SCHEDULE = Schedule.exponential(0.3, 3)
@@ -120,8 +121,8 @@ def test_weighted_drop_is_pyramid_star(tiny_bert, tiny_batch, logits_of, impl, l
     model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths)
     expected = [pyramid_star(model, batch, row) for row in range(len(lengths))]
     pyramidize(model, SCHEDULE, reduce="drop", weighted=True)
-    with pyramid_encoder(model).tracing() as trace:
-        logits_of(model, batch)
+    trace = Trace()
+    logits_of(model, batch, Pass(trace, whole=True))
     logits = logits_of(model, batch)
     for row, (star, survivors) in enumerate(expected):
         for layer in trace.layers:
@@ -145,8 +146,8 @@ def test_replacing_is_pyramid_star(tiny_bert, tiny_batch, logits_of, impl, lengt
     model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths, width=28)
     expected = [pyramid_star(model, batch, row) for row in range(len(lengths))]
     pyramidize(model, SCHEDULE, reduce="replace")
-    with pyramid_encoder(model).tracing() as trace:
-        logits_of(model, batch)
+    trace = Trace()
+    logits_of(model, batch, Pass(trace, whole=True))
     logits = logits_of(model, batch)
     for row, (star, survivors) in enumerate(expected):
         for layer in trace.layers:
@@ -182,8 +183,9 @@ def test_merging_loses_no_token(tiny_bert, tiny_batch):
         _, sizes = slow_merge(model, batch, row)
         assert sum(sizes) == length
     pyramidize(model, SCHEDULE, reduce="merge")
-    with pyramid_encoder(model).tracing() as trace, torch.no_grad():
-        model(**batch)
+    trace = Trace()
+    with torch.no_grad():
+        model(**batch, pyramid_pass=Pass(trace, whole=True))
     for layer in trace.layers:
         assert (layer.home >= 0).sum(dim=1).tolist() == list(lengths)
         assert (layer.home == 0).sum(dim=1).tolist() == [1] * len(lengths)  # CLS stands for itself alone

@@ -7,8 +7,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pyramid_bert import PyramidConfig, Schedule, optimize, pyramidize
-from pyramid_bert.config import reading_heads
 from pyramid_bert.cost import Cost
+from pyramid_bert.families import sizes_of
 from pyramid_bert.families.reading import can_read_without_keys, read_without_keys
 from pyramid_bert.lab.performer.model import PerformerConfig
 
@@ -65,7 +65,7 @@ def test_context_and_weights_are_those_of_transformers(biased_bert, heads):
 def test_the_count_is_what_is_multiplied(tiny_bert, rest_from):
     settings = PyramidConfig(schedule=Schedule.exponential(0.4, 2), selector="first", rest_from=rest_from)
     model = tiny_bert(impl="eager")
-    cost = settings.cost(settings.schedule.lengths(24, LAYERS), 24, model.config)
+    cost = settings.cost(settings.schedule.lengths(24, LAYERS), 24, sizes_of(model))
     assert macs_of(model.bert.encoder) == cost.dense_macs
     assert macs_of(pyramidize(model, config=settings).bert.encoder) == cost.macs
 
@@ -84,8 +84,8 @@ def test_reading_costs_as_much_for_one_token_and_a_head_each():
 
 
 def test_other_families_make_keys_and_values(tiny_bert):
-    assert reading_heads(tiny_bert(heads=8).config) == 8
-    assert reading_heads(PerformerConfig()) is None
+    assert sizes_of(tiny_bert(heads=8)).heads == 8
+    assert sizes_of(PerformerConfig()).heads is None
 
 
 def test_who_listens_to_keys_hears_them(biased_bert, tiny_batch, logits_of):

@@ -11,10 +11,11 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidize
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
 from pyramid_bert.core.reduction import Reduction
-from pyramid_bert.core.selectors import get_selector, selector_names
+from pyramid_bert.core.selectors import Ranker, get_selector, selector_names
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.families import pyramid_encoder
 
 LAYERS = 4
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -29,8 +30,9 @@ LENGTHS = (24, 15, 24, 9, 3, 1)
 def run(model, batch, **settings):
     """The hidden states after each layer, the logits, and the trace."""
     pyramidize(model, **settings)
-    with torch.no_grad(), pyramid_encoder(model).tracing() as trace:
-        output = model(**batch, output_hidden_states=True)
+    trace = Trace()
+    with torch.no_grad():
+        output = model(**batch, output_hidden_states=True, pyramid_pass=Pass(trace, whole=True))
     with torch.no_grad():
         logits = model(**batch).logits
     return output.hidden_states[1:], logits, trace
@@ -73,14 +75,14 @@ def test_replacing_is_weighted_attention_at_every_layer(tiny_bert, tiny_batch, d
     assert_same_at_every_layer(*both_ways(model, batch, **settings), TOLERANCE[dtype])
 
 
-CHOOSERS = [name for name in selector_names() if get_selector(name).select is not None]
+CHOOSERS = [name for name in selector_names() if isinstance(get_selector(name), Ranker)]
 
 
 @pytest.mark.parametrize("impl", ["eager", "sdpa"])
 @pytest.mark.parametrize(("name", "placement"), list(itertools.product(CHOOSERS, SCHEDULES)))
 def test_replacing_is_weighted_attention_for_every_selector(tiny_bert, tiny_batch, name, placement, impl):
     at_input = placement == "input"
-    if (get_selector(name).needs_attention and at_input) or (name == "input-first" and not at_input):
+    if (get_selector(name).voters and at_input) or (name == "input-first" and not at_input):
         pytest.skip("the selector does not take this placement")
     model, batch = tiny_bert(impl=impl).double(), tiny_batch(LENGTHS)
     settings = {"schedule": SCHEDULES[placement], "placement": placement, "selector": name}

@@ -5,8 +5,9 @@ import torch
 from transformers import BertModel
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
-from pyramid_bert.cost import Cost
-from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
+from pyramid_bert.cost import Cost, Sizes
 
 LAYERS, LENGTHS = 4, (24, 17, 9, 2, 1)
 SHRINKING = Schedule.exponential(0.4, 2)
@@ -54,8 +55,7 @@ def test_keeping_all_wakes_everyone(tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
     dense = logits_of(model, batch)
     pyramidize(model, SHRINKING, rest_from=3)
-    with pyramid_encoder(model).keeping_all():
-        torch.testing.assert_close(logits_of(model, batch), dense, atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits_of(model, batch, Pass(dense=True)), dense, atol=1e-5, rtol=0)
 
 
 def test_hidden_states_hold_those_that_rest(tiny_bert, tiny_batch, logits_of):
@@ -87,8 +87,9 @@ def test_gradients_reach_those_that_rest(tiny_bert, tiny_batch):
 
 def test_a_trace_and_radii_end_where_tokens_rest(tiny_bert, tiny_batch):
     model, batch = pyramidize(tiny_bert(), SHRINKING, rest_from=3), tiny_batch((24, 9))
-    with pyramid_encoder(model).tracing() as trace, torch.no_grad():
-        traced = model(**batch).logits
+    trace = Trace()
+    with torch.no_grad():
+        traced = model(**batch, pyramid_pass=Pass(trace, whole=True)).logits
     with torch.no_grad():
         torch.testing.assert_close(model(**batch).logits, traced, atol=1e-5, rtol=0)
     assert [step.layer for step in trace.layers] == [1, 2]
@@ -101,11 +102,7 @@ def test_what_resting_costs():
     cls_alone = 2 * (1 + 8) * 16 + 2 * 8 * 4 + 2 * 4 * 16
     assert awake - resting == one_layer - cls_alone
     settings = PyramidConfig(schedule=Schedule.custom(kept, n=16), rest_from=3)
-
-    class Sizes:
-        hidden_size, intermediate_size, model_type = 4, 16, "another"
-
-    assert settings.cost(kept, 16, Sizes).macs == resting
+    assert settings.cost(kept, 16, Sizes(4, 4, 16)).macs == resting
 
 
 def test_settings_with_resting_tokens_are_written_and_read():

@@ -15,6 +15,7 @@ proof holds for any such layers: it uses nothing else of a BERT.
 """
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,8 +25,10 @@ from torch import nn
 from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidize
 from pyramid_bert.bench.ideal import kept_lengths
 from pyramid_bert.core.encoder import PyramidEncoder
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import PyramidError
-from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.families.halves import TwoHalves
 from pyramid_bert.lab.theory.bound import BOUNDS, Constants, right_hand_sides
 from pyramid_bert.lab.theory.measure import measure_input, measure_theorem
 from pyramid_bert.text.batches import Encoded
@@ -54,19 +57,16 @@ class Layer(nn.Module):
         return spectral(self.v) * spectral(self.u)
 
 
-class Mixing:
-    """The backbone of such layers."""
+class Mixing(TwoHalves):
+    """The halves of such layers."""
 
-    def attend(self, layer, hidden, bias, *, queries=None, voters=None, want_received=False):
+    def attend(self, layer, hidden, bias, *, queries=None, votes=None):
         assert bias is None
         mixed = (1 - layer.mixing) * hidden + layer.mixing * hidden.mean(dim=1, keepdim=True)
         return mixed @ layer.w, None
 
     def feed_forward(self, layer, hidden):
         return F.leaky_relu(hidden @ layer.v, 0.5) @ layer.u
-
-    def observe(self, layer, before, after):
-        return after
 
 
 def spectral(matrix):
@@ -83,13 +83,14 @@ def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
         reduce="replace",
         weighted=False,
         placement=placement,
-        centers_per_step=m,
+        knobs={"centers_per_step": m},
         metric="euclidean",
         by_sensitivity=False,
-        within=None,
         cls_only=False,
         rest_from=None,
         seed=0,
+        owner=None,
+        replaced=SimpleNamespace(config=None),
     ).eval()
 
 
@@ -209,8 +210,8 @@ def test_losses_and_radii_are_those_of_the_models(tiny_bert, tiny_batch, logits_
     dense = logits_of(model, batch)
     pyramidize(model, schedule, reduce="replace", placement=placement)
     star = logits_of(model, batch)
-    with pyramid_encoder(model).tracing() as trace:
-        logits_of(model, batch)
+    trace = Trace()
+    logits_of(model, batch, Pass(trace, whole=True))
     report = measure_theorem(model, items(batch, 2), [1, 0])
     for row, label in enumerate([1, 0]):
         target = torch.tensor([label])

@@ -10,6 +10,8 @@ from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, k_center_gr
 from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
 from pyramid_bert.core.coreset import radius_curve
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.text.batches import Encoded
@@ -280,8 +282,9 @@ def test_curves_are_measured_where_a_pyramid_chooses(tiny_bert, tiny_batch):
     items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 9))]
     pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5), reduce="drop")
     curves = RadiusCurves.of(dense, pyramid, items)
-    with torch.no_grad(), pyramid.bert.encoder.tracing() as trace:
-        pyramid(**batch)
+    trace = Trace()
+    with torch.no_grad():
+        pyramid(**batch, pyramid_pass=Pass(trace, whole=True))
     for row, kept in enumerate((7, 5)):
         assert curves.curves[row].shape == (4, len(items[row]))
         assert curves.curves[row][0, kept - 1] == pytest.approx(float(trace.layers[0].radius[row]), rel=1e-4)

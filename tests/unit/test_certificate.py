@@ -10,6 +10,7 @@ from pyramid_bert import Certificate, PyramidClassifier, PyramidError, Schedule,
 from pyramid_bert.certificate import trial_of
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError
 from pyramid_bert.evidence import Evidence, Trial, removed_by_share, worst
+from pyramid_bert.families import sizes_of
 from pyramid_bert.text.labels import Labels
 
 SCHEDULE = Schedule.constant(0.3, first_layer=2)
@@ -95,7 +96,7 @@ def test_a_pyramid_that_keeps_no_token_is_judged_by_its_confidence(clf, texts):
     found = trial_of(clf, texts)
     assert [set(row["removed"]) for row in removed_by_share(found)] == [{"random", "confidence"}] * 5
     lengths = [len(item) for item in clf.encode(texts)]
-    costs = [clf.settings.cost(SCHEDULE.lengths(n, 4), n, clf.model.config) for n in lengths]
+    costs = [clf.settings.cost(SCHEDULE.lengths(n, 4), n, sizes_of(clf.model)) for n in lengths]
     assert found.macs.tolist() == [cost.macs for cost in costs]
     for score in ("radius", "both"):
         with pytest.raises(PyramidError, match=f"'{score}' needs covering radii, and the selector 'cluster'"):

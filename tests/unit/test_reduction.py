@@ -4,8 +4,8 @@ import re
 import pytest
 import torch
 
+from pyramid_bert.core.covering import nearest_kept
 from pyramid_bert.core.distances import Geometry, squared_distances, to_radius
-from pyramid_bert.core.nearest import nearest_kept
 from pyramid_bert.core.reduction import Reduction
 from pyramid_bert.errors import UnknownNameError
 
@@ -96,7 +96,7 @@ def test_from_group_marks_slots_that_nobody_went_to():
     reduction = Reduction.from_group(torch.tensor([[0, 1, 1, 3, -1]]), slots=4)
     assert reduction.mask.tolist() == [[True, True, False, True]]
     assert reduction.apply(torch.ones(1, 5)).tolist() == [[1, 1, 0, 1]]
-    assert reduction.index is None
+    assert reduction.index.tolist() == [[0, 1, 0, 3]]  # the first token of each
 
 
 # ---- nearest kept tokens ----

@@ -9,11 +9,11 @@ import torch
 from transformers import BigBirdConfig, BigBirdForSequenceClassification
 
 from pyramid_bert import Schedule, pyramidize, restore
-from pyramid_bert.core import kernels as compiled
+from pyramid_bert.core import compiled
 from pyramid_bert.core.coreset import k_center_greedy
+from pyramid_bert.core.covering import nearest_kept
 from pyramid_bert.core.distances import Geometry
-from pyramid_bert.core.nearest import nearest_kept
-from pyramid_bert.core.summed import Summands, Sums
+from pyramid_bert.core.tables import Summands, Sums
 from pyramid_bert.families import base_model
 from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..core import kernels as compiled
+from ..core import compiled
 from ..version import __version__
 
 

@@ -60,13 +60,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _take_sizes(args: argparse.Namespace) -> None:
-    from transformers import AutoConfig
-
-    from ..families import sizes_of
+    from ..families import saved_sizes
 
     path = Path(args.model) / "config.json"
     try:
-        sizes = sizes_of(AutoConfig.from_pretrained(path))
+        sizes = saved_sizes(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"cannot read the sizes of a model from {path}: {error!r}") from error
     args.layers, args.hidden_size = sizes.layers, sizes.hidden_size

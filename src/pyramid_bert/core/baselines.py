@@ -20,7 +20,8 @@ def _random(candidates: Candidates, k: Counts) -> Ranking:
     Drawing a matrix of numbers would let padding and the rows before it change a row's choice.
     """
     rows, n, _ = candidates.hidden.shape
-    drawn = int(torch.randint(2**31, (), generator=candidates.generator))
+    generator = candidates.generator
+    drawn = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
     position = torch.arange(n, device=candidates.hidden.device).expand(rows, n)
     length = candidates.real.sum(1, keepdim=True)
     return Ranking(top_by_score(_hash32(_hash32(position + drawn) + length).double(), candidates.mask, k))
@@ -51,7 +52,7 @@ def pool_groups(candidates: Candidates, k: Counts, *, window: int) -> Tensor:
 
 
 FIRST = register(Ranker("first", "the first tokens of the input", _first))
-RANDOM = register(Ranker("random", "random tokens; the same ones for the same seed and length", _random))
+RANDOM = register(Ranker("random", "random tokens; the same ones for the same seed and length", _random, draws=True))
 INPUT_FIRST = register(
     Ranker("input-first", "the first tokens, cut once before the first layer", _first, placement="input")
 )

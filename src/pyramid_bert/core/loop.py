@@ -20,7 +20,7 @@ from .tokens import Tokens
 if TYPE_CHECKING:
     from .reducer import Decision
 
-Half = Literal["input", "attention", "feed_forward", "layer"]
+Half = Literal["input", "attention", "feed_forward", "layer", "end"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Step:
 
     Attributes:
         number: The layer, from 1; 0 for the input.
-        half: Which half of it; "layer" for families whose layers run whole, "input" for what comes before the first.
+        half: Which half of it; "layer" for families whose layers run whole, "input" for what comes before the first,
+            "end" after a layer to which somebody listens.
         layer: The layer's module; None for the input.
         keep: How many tokens stay; None when nothing is reduced here.
         cls_only: Only CLS is computed; it reads the others.
@@ -198,6 +199,8 @@ class Plan:
                     voters=None if keep is None else self.voters,
                     seed=seed + number,
                 )
+            if getattr(layer, "_forward_hooks", None):
+                yield Step(number, "end", layer)
 
     def _keeps(self, counts: Sequence[int]) -> list[Keep | None]:
         """What each layer keeps; None where that is everything."""

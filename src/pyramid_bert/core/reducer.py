@@ -38,10 +38,11 @@ class Space:
 
     def candidates(self, tokens: Tokens, step: Step) -> Candidates:
         """The tokens as selectors see them at a step."""
-        hidden, tables = tokens.hidden.detach(), tokens.tables
+        hidden = tokens.hidden.detach()
         if self.owner is not None:
-            hidden, tables = project(hidden, self.owner[0].sensitivity[step.number - 1]), None
-        return Candidates(hidden, tokens.mask, self.metric, tokens.size, tokens.received, step.seed, tables)
+            hidden = project(hidden, self.owner[0].sensitivity[step.number - 1])
+        tables = tokens.tables if self.owner is None else None
+        return Candidates(hidden, tokens.mask, self.metric, tokens.size, tokens.received, tables=tables)
 
 
 @torch.no_grad()
@@ -114,6 +115,11 @@ class Reducer:
         """The decision, or None when every token stays."""
         tokens = tokens.originals()
         candidates = self.space.candidates(tokens, step)
+        if isinstance(self.selector, Grouper):
+            candidates.tables = None  # pairs would be read out of them one by one
+        elif self.selector.draws:
+            # One for each layer: which layers reduce depends on the other rows, what they draw must not.
+            candidates.generator = torch.Generator().manual_seed(step.seed)
         choose = self._group if isinstance(self.selector, Grouper) else self._choose
         assert step.keep is not None
         return choose(tokens, candidates, step.keep)
@@ -160,7 +166,7 @@ class Reducer:
         rank: Callable[..., Ranking],
     ) -> Decision:
         geometry, vectors = candidates.geometry, _vectors_to_reduce(tokens)
-        size = tokens.hidden.new_empty(len(counts), 0) if self.how == "drop" else tokens.sizes
+        size = torch.empty(len(counts), 0) if self.how == "drop" else tokens.sizes
         if ranking is None and self.selector.name == "coreset":
             steps = [centers_in_a_step(self.knobs["centers_per_step"], count) for count in counts]
             made = compiled.reduce_coreset(geometry, vectors, counts, steps, tokens.counts, size, self.how)

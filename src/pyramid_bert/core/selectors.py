@@ -41,7 +41,7 @@ class Candidates:
         metric: "euclidean" or "cosine" (1 − cosine similarity).
         size: (B, N) input tokens behind each token; 1 if None.
         received: (B, N) the attention that each token receives, for selectors that want it.
-        seed: Of `generator`.
+        generator: Where randomness comes from; None for selectors that need none.
         tables: What the vectors were made of, if that is known.
     """
 
@@ -50,7 +50,7 @@ class Candidates:
     metric: Metric = "euclidean"
     size: Tensor | None = None
     received: Tensor | None = None
-    seed: int = 0
+    generator: torch.Generator | None = None
     tables: Summands | None = None
 
     @cached_property
@@ -61,11 +61,6 @@ class Candidates:
             if sums.is_exact:
                 return Geometry(sums.split(torch.get_num_threads()))
         return Geometry.of(self.hidden, self.metric)
-
-    @property
-    def generator(self) -> torch.Generator:
-        """A fresh generator: the same numbers for the same seed."""
-        return torch.Generator().manual_seed(self.seed)
 
     @property
     def real(self) -> Tensor:
@@ -100,6 +95,7 @@ class Ranker:
         rank: `rank(candidates, k, **knobs)`; see the module's docstring.
         knobs: Which settings the function takes: "centers_per_step".
         voters: Whose attention it ranks by: of "all" real tokens, or of "cls"; None when it ranks by something else.
+        draws: Whether it needs a generator.
         placement: The only placement that makes sense for it, or None.
     """
 
@@ -108,6 +104,7 @@ class Ranker:
     rank: Callable[..., Ranking]
     knobs: tuple[str, ...] = ()
     voters: Voters | None = None
+    draws: bool = False
     placement: str | None = None
 
 

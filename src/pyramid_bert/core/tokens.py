@@ -118,7 +118,7 @@ class Tokens:
         if self.copies is not None:
             # A copy follows its original: rounding, which may tell equal vectors apart, does not decide where it goes.
             copies = self.copies.then(decision.reduction)
-            return Tokens(copies.replaced(self.hidden), decision.counts, self.mask, copies=copies)
+            return Tokens(copies.replaced(self.hidden), decision.counts, self.mask, copies=copies, given=self.given)
         reduction, slots = decision.reduction, max(decision.counts)
         before = self.positions
         return Tokens(
@@ -127,6 +127,7 @@ class Tokens:
             mask=None if min(decision.counts) == slots else reduction.mask,
             size=decision.size,
             positions=reduction.index if before is None else before.gather(1, reduction.index),
+            given=self.given,
         )
 
     def rejoined(self) -> Tokens:

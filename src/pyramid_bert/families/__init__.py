@@ -29,6 +29,7 @@ from .table import (
     positions_of,
     pyramid_encoder,
     run_ends,
+    saved_sizes,
     sizes_of,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "restore",
     "run_ends",
     "saved_settings",
+    "saved_sizes",
     "set_sensitivity",
     "sizes_of",
 ]

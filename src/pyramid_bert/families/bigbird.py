@@ -53,7 +53,7 @@ class BigBirdHalves:
 
     def run(self, step: Step, tokens: Tokens) -> Tokens:
         """The tokens after a layer; the last one computes only CLS."""
-        if step.half == "input":
+        if step.half != "layer":  # transformers fires the layer's hooks
             return tokens
         layer = step.layer
         if tokens.masks is None:

@@ -28,7 +28,10 @@ class TwoHalves:
             return tokens
         if step.half == "attention":
             return self._attention(step, tokens)
-        return self._feed_forward(step, tokens)
+        if step.half == "feed_forward":
+            return self._feed_forward(step, tokens)
+        assert tokens.given is not None
+        return replace(tokens, hidden=fire_hooks(step.layer, tokens.given, tokens.hidden), given=None)
 
     def _attention(self, step: Step, tokens: Tokens) -> Tokens:
         if tokens.masks is None:
@@ -43,11 +46,7 @@ class TwoHalves:
 
     def _feed_forward(self, step: Step, tokens: Tokens) -> Tokens:
         tokens = replace(tokens, hidden=self.feed_forward(step.layer, tokens.hidden))
-        if step.cls_only and not step.final:
-            tokens = tokens.rejoined()
-        if tokens.given is not None:
-            tokens = replace(tokens, hidden=fire_hooks(step.layer, tokens.given, tokens.hidden), given=None)
-        return tokens
+        return tokens.rejoined() if step.cls_only and not step.final else tokens
 
     def attend(
         self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None

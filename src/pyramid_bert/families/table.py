@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import (
+    AutoConfig,
     BertConfig,
     BertForSequenceClassification,
     BertModel,
@@ -183,6 +185,11 @@ def sizes_of(model: Any) -> Sizes:
     config = getattr(model, "config", model)
     heads = config.num_attention_heads if family_of(model).reads_without_keys else None
     return Sizes(config.num_hidden_layers, config.hidden_size, config.intermediate_size, heads)
+
+
+def saved_sizes(path: str | Path) -> Sizes:
+    """The sizes of the model whose config.json this is."""
+    return sizes_of(AutoConfig.from_pretrained(path))
 
 
 add_family(

@@ -189,7 +189,11 @@ class HalfSteps:
     def run(self, hidden: Tensor, start: int, stop: int, bias: Tensor | None = None) -> Tensor:
         """The state (B, N, D) after `stop` halves, given that after `start`; `bias` (B, 1, 1, N) hides keys."""
         rows, n, _ = hidden.shape
-        steps = [step for step in self.encoder.plan.steps([n] * rows, dense=True, whole=True) if step.half != "input"]
+        steps = [
+            step
+            for step in self.encoder.plan.steps([n] * rows, dense=True, whole=True)
+            if step.half in ("attention", "feed_forward")
+        ]
         tokens = Tokens(hidden, [n] * rows, masks=(bias,))
         return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Nobody()).hidden
 
@@ -210,7 +214,7 @@ class _Star(Trace):
         self.after: list[Tensor] = [hidden]
 
     def ran(self, step: Step, tokens: Tokens) -> None:
-        if step.half != "input":
+        if step.half in ("attention", "feed_forward"):
             self.before.append(tokens.hidden)
             self.after.append(tokens.hidden)
 
