@@ -9,7 +9,7 @@ import torch
 
 from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.bench.timing import time_interleaved
-from pyramid_bert.core import kernels as compiled
+from pyramid_bert.core import compiled
 from pyramid_bert.core.coreset import _one_at_a_time
 from pyramid_bert.core.distances import Geometry
 

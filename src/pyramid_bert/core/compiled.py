@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .distances import Geometry, snap_limit
+from .distances import Geometry, Products, snap_limit
 
 How = Literal["drop", "weigh", "merge"]
 _HOW: dict[How, int] = {"drop": 0, "weigh": 1, "merge": 2}  # as `kernels` counts them
@@ -33,7 +33,8 @@ def can_run(geometry: Geometry) -> bool:
     return geometry.parts[0].squares.device.type == "cpu" and available()
 
 
-class Arrays(NamedTuple):
+@dataclass(eq=False)
+class Arrays:
     """What a reduction fills in for B rows of N tokens that keep at most K.
 
     Attributes:
@@ -45,12 +46,12 @@ class Arrays(NamedTuple):
         squared: (B,) the squared covering radius, where choosing gives it.
     """
 
-    index: Tensor
-    group: Tensor
-    share: Tensor
-    size: Tensor
-    hidden: Tensor
-    squared: Tensor
+    index: Any
+    group: Any
+    share: Any
+    size: Any
+    hidden: Any
+    squared: Any
 
     @classmethod
     def empty(cls, geometry: Geometry, hidden: Tensor, keep: Sequence[int]) -> Arrays:
@@ -179,13 +180,18 @@ def nearest_kept(geometry: Geometry, index: Tensor, kept: Tensor | None, *, skip
     return slot, squared
 
 
-class _Part(NamedTuple):
+class _Part:
     """What a kernel needs of the geometry of some rows."""
 
-    source: Any
-    square: Any
-    constants: tuple[Any, ...]
-    to_cls: Callable[[], Any]
+    def __init__(self, products: Products) -> None:
+        self._products = products
+        self.source, self.square = products.source, products.squares.numpy()
+        numbers = (snap_limit(products.squares.dtype), 0, -math.inf)
+        self.constants = tuple(map(self.square.dtype.type, numbers))
+
+    def to_cls(self) -> Any:
+        """(b, N): squared distances to CLS, to be overwritten."""
+        return self._products.to_cls.numpy()
 
 
 def _settle(part: _Part, numbers: Any, size: Any, hidden: Any, out: Arrays, how: How) -> None:
@@ -203,9 +209,11 @@ def _numbers(keep: Sequence[int], steps: Sequence[int], real: Sequence[int]) -> 
 
 def _over_parts(geometry: Geometry, run: Callable[..., None], tensors: Sequence[Any], *, n_kept: int) -> None:
     """Calls `run` for the rows of each part of the geometry, in threads if there are enough distances to compute."""
-    calls = []
-    for part, rows in _parts(geometry):
-        calls.append(partial(run, part, *(_some_rows(x, rows) for x in tensors)))
+    calls, done = [], 0
+    for part in geometry.parts:
+        rows = slice(done, done + part.rows)
+        calls.append(partial(run, _Part(part), *(_some_rows(x, rows) for x in tensors)))
+        done += part.rows
     threads = min(torch.get_num_threads(), len(calls))
     if threads > 1 and n_kept * geometry.parts[0].squares.shape[1] >= _WORTH_THREADS:
         list(_threads(threads).map(lambda call: call(), calls))
@@ -214,23 +222,11 @@ def _over_parts(geometry: Geometry, run: Callable[..., None], tensors: Sequence[
             call()
 
 
-def _parts(geometry: Geometry) -> Iterator[tuple[_Part, slice]]:
-    done = 0
-    for part in geometry.parts:
-        square = part.squares.numpy()
-        constants = tuple(map(square.dtype.type, (snap_limit(part.squares.dtype), 0, -math.inf)))
-        yield (
-            _Part(part.source, square, constants, lambda part=part: part.to_cls.numpy()),
-            slice(done, done + part.rows),
-        )
-        done += part.rows
-
-
 def _some_rows(x: Any, rows: slice) -> Any:
+    """The arrays of some rows."""
     if isinstance(x, Arrays):
-        return Arrays(*(_some_rows(one, rows) for one in x))
-    found: np.ndarray[Any, Any] = x.numpy()[rows]
-    return found
+        return Arrays(*(_some_rows(getattr(x, field.name), rows) for field in fields(x)))
+    return x.numpy()[rows]
 
 
 @cache

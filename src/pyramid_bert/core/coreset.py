@@ -9,6 +9,7 @@ is the classical greedy, whose covering radius is at most twice the optimum; wit
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -103,6 +104,7 @@ def radius_curve(hidden: Tensor, mask: Tensor | None, *, metric: Metric = "eucli
     return geometry.radius(torch.stack(curve, 1))
 
 
+@lru_cache(maxsize=4096, typed=True)  # asked for every row of every batch
 def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
     """The paper's m as a number, for a row that keeps `k` tokens.
 

@@ -76,7 +76,9 @@ class PyramidEncoder(nn.Module):
         self.weighted = weighted or reduce == "merge"
         self.by_sensitivity = by_sensitivity
         self.seed = seed
-        self.plan = Plan(layer, family.halves, schedule, placement, cls_only, rest_from, voters=self.selector.voters)
+        self.plan = Plan(
+            list(layer), family.halves, schedule, placement, cls_only, rest_from, voters=self.selector.voters
+        )
         how: Any = "merge" if reduce == "merge" else "weigh" if weighted or reduce == "replace" else "drop"
         space = Space(metric, self.owner if by_sensitivity else None)
         self.reducer = Reducer(self.selector, {"window": getattr(schedule, "window", None), **knobs}, space, how)

@@ -8,7 +8,7 @@ A plain `BertForSequenceClassification.from_pretrained` would look only at the w
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -56,9 +56,11 @@ def pyramid_config_class(family: Family) -> type[Any]:
     return _known(type(f"Pyramid{family.config.__name__}", (_Guarded, family.config), fields))
 
 
-@cache
 def pyramid_class(family: Family, dense: type[Any]) -> type[Any]:
     """A model class of the family whose models are pyramids as soon as they are built."""
+    name = f"Pyramid{dense.__name__}"
+    if name in globals():
+        return cast(type[Any], globals()[name])
 
     def build(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
         config.hidden_act = _plain_act(config)
@@ -73,7 +75,7 @@ def pyramid_class(family: Family, dense: type[Any]) -> type[Any]:
         "__init__": build,
         "config_class": pyramid_config_class(family),
     }
-    return _known(type(f"Pyramid{dense.__name__}", (dense,), fields))
+    return _known(type(name, (dense,), fields))
 
 
 def dense_class(family: Family, made: type[Any]) -> type[Any]:
