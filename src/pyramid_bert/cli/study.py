@@ -1,7 +1,6 @@
 """Run a grid of methods, configurations, tasks and seeds from an experiment file, and make the paper's tables of it.
 
-Each result is one JSON file, written the moment it is there: a study may be stopped or killed at any time, and the same
-command goes on. docs/studies.md describes experiment files.
+Each result is appended to one file at once: a study can be stopped or killed at any time, and the same command goes on. docs/studies.md describes experiment files.
 """
 
 from __future__ import annotations
@@ -198,7 +197,7 @@ def _measure(args: argparse.Namespace, study: Study, chosen: list[Cell], store: 
     from ..lab.study.measurements import Measurements
 
     plan = dict(study.measure or {})
-    measurements = Measurements(chosen, plan, store.folder)
+    measurements = Measurements(chosen, plan, store)
     todo = measurements.left(retry=args.retry, again=args.again)
     if not todo:
         messages().print("nothing is left to measure")
@@ -278,7 +277,7 @@ def _results(args: argparse.Namespace, study: Study) -> list[Result]:
 def _store(args: argparse.Namespace, study: Study) -> Store:
     from ..lab.study.store import Store
 
-    return Store(Path(args.results) / study.name)
+    return Store.of(args.results, study.name)
 
 
 def _targets(text: str | None) -> list[float] | None:

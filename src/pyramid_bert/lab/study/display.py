@@ -107,7 +107,7 @@ def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | Non
     return {
         "total": {state: total[state] for state in STATES},
         "seconds_left": pace.seconds(unfinished) if unfinished else 0.0,
-        "measured": None if plan is None else Measurements(cells, plan, store.folder).status(),
+        "measured": None if plan is None else Measurements(cells, plan, store).status(),
         "groups": [
             {"task": task, "method": method, **{state: count[state] for state in STATES}}
             for (task, method), count in groups.items()

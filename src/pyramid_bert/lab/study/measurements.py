@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from .executors import attempt
@@ -21,17 +20,12 @@ class Measurements:
     Attributes:
         cells: The chosen cells.
         plan: Rows, batch size and rounds.
-        results: The folder of the study's results.
+        store: The results of the study.
     """
 
     cells: Sequence[Cell]
     plan: Mapping[str, int]
-    results: Path
-
-    @property
-    def store(self) -> Store:
-        """Where their records are."""
-        return Store(self.results / "measured")
+    store: Store
 
     @cached_property
     def wanted(self) -> dict[str, Cell]:

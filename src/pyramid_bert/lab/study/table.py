@@ -98,7 +98,7 @@ def collect(
         raise UnknownNameError("axis", axis, AXES)
     if axis.startswith("measured") and plan is None:
         raise PyramidError(f"this experiment asks for no measurements, so {axis} is empty; set measure = true in it")
-    done = [(cell, record) for cell in cells if (record := store.read(cell.key)) and record["status"] == "done"]
+    done = [(cell, record) for cell in cells if (record := store.done(cell.key))]
     place = _measured(done, store, axis, plan) if plan and axis.startswith("measured") else _counted(axis)
     return [
         Result(cell.task, cell.method, cell.configuration, cell.seed, _value(cell, record, metric), place(cell, record))
@@ -141,14 +141,13 @@ def _measured(
     done: Sequence[tuple[Cell, Mapping[str, Any]]], store: Store, axis: str, plan: Mapping[str, int]
 ) -> Place:
     """Looks speeds up among the measurements; the dense model's is the median over those of its task."""
-    measured = Store(store.folder / "measured")
     over = axis.replace("measured-", "over_")
     found: dict[str, Mapping[str, Any]] = {}
     dense: dict[str, list[float]] = {}
     for cell, _ in done:
         key = cell.measurement(plan)
-        record = None if cell.is_dense or key in found else measured.read(key)
-        if record is not None and record["status"] == "done":
+        record = None if cell.is_dense or key in found else store.done(key)
+        if record is not None:
             found[key] = record
             dense.setdefault(cell.task, []).append(record["dense_over_a"] if over == "over_a" else 1.0)
 
