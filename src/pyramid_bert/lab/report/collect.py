@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import PyramidError
 from ..study.methods import DENSE
 from ..study.runs import Run, load_runs
+from ..study.store import SUFFIX, Store
 from .ablations import IMPORTANCE, is_ablation
 
 FIRST = "glue-lite"  # the study that leads the page
@@ -23,8 +24,8 @@ class Results:
     Attributes:
         folder: Its name, as commands name it.
         runs: The studies of which something is done, by name; ablations too.
-        unknown: Folders of results whose experiment file was not found.
-        files: Name of a JSON file, without its suffix -> what it holds.
+        unknown: Studies with results whose experiment file was not found.
+        files: Name of a measurement ("bench-base-512", "theory-bound-sst2-harsh") -> its record.
         experiments: The experiment files that there are, by the names of their studies.
     """
 
@@ -45,7 +46,7 @@ class Results:
         found = self.named(IMPORTANCE)
         for name, entry in found:
             if not {"command", "rows"} <= entry.keys():
-                raise PyramidError(f"{self.folder}/{name}.json lacks command or rows; docs/report.md has its format")
+                raise PyramidError(f"{name} in {self.folder} lacks command or rows; docs/report.md has its format")
         return found
 
     def named(self, prefix: str) -> list[tuple[str, Any]]:
@@ -61,19 +62,21 @@ def collect_results(results: Path, experiments: Path) -> Results:
     """Reads what there is.
 
     Args:
-        results: The folder with `<study>/<cell>.json`, `bench-*.json` and `theory-*.json`.
+        results: The folder with `<study>.jsonl`, `bench.jsonl`, `theory.jsonl`, and JSON files such as `bench-mine.json`.
         experiments: The folder with the studies' TOML files, which say what their cells are.
     """
     if not results.is_dir():
         raise PyramidError(f"there is no folder {results}; `pyramid-bert study run` and `bench --json` make results")
     runs = {run.study.name: run for run in load_runs(experiments, results)}
     stems = frozenset(path.stem for path in experiments.glob("*.toml"))
-    folders = sorted(path.name for path in results.iterdir() if path.is_dir() and any(path.glob("*.json")))
+    stores = {path.stem: Store(path).records for path in sorted(results.glob(f"*{SUFFIX}"))}
+    studies = [name for name, records in stores.items() if any("status" in record for record in records.values())]
+    measured = {f"{name}-{key}": record for name in stores if name not in studies for key, record in stores[name].items()}
     return Results(
         folder=str(results),
         runs=runs,
-        unknown=tuple(name for name in folders if name not in runs and name not in stems),
-        files={path.stem: _read(path) for path in sorted(results.glob("*.json"))},
+        unknown=tuple(name for name in studies if name not in runs and name not in stems),
+        files={**measured, **{path.stem: _read(path) for path in sorted(results.glob("*.json"))}},
         experiments=stems,
     )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+import signal
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -19,8 +21,7 @@ from ...errors import MissingExtraError
 from .grid import Cell
 
 Work = Callable[[Cell], dict[str, Any]]
-# A process runs so many cells and makes room for a new one: what torch keeps for every shape of tensor it has seen is
-# never given back, and grows to gigabytes.
+# After this many cells a process is replaced: torch keeps memory for every shape of tensor it has seen, up to gigabytes.
 CELLS_A_PROCESS = 16
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -106,13 +107,13 @@ class InTurn:
 
 
 class Processes:
-    """Some cells at once, each in a process of its own; one that dies takes only its cell with it."""
+    """Some cells at once, each in its own process. A process that dies fails only its cell."""
 
     def __init__(self, work: Work, slots: int) -> None:
         self.slots = slots
         self._work = work
         self._idle: list[_Worker] = []
-        self._busy: dict[_Worker, Cell] = {}
+        self._busy: dict[Future[dict[str, Any]], tuple[Cell, _Worker]] = {}
 
     @property
     def running(self) -> int:
@@ -121,22 +122,19 @@ class Processes:
 
     def submit(self, cell: Cell) -> None:
         """Gives a cell to an idle process, or to a new one."""
-        alive = [worker for worker in self._idle if worker.process.is_alive()]
-        worker = alive[0] if alive else _Worker(self._work)
-        self._idle = alive[1:]
-        worker.pipe.send(cell)
-        self._busy[worker] = cell
+        worker = self._idle.pop() if self._idle else _Worker()
+        self._busy[worker.pool.submit(attempt, self._work, cell)] = (cell, worker)
 
     def wait(self) -> tuple[Cell, dict[str, Any]]:
         """The next cell to end, and its record."""
-        ready = connection.wait([worker.pipe for worker in self._busy])
-        worker = next(worker for worker in self._busy if worker.pipe in ready)
-        cell = self._busy.pop(worker)
+        future = next(iter(wait(self._busy, return_when=FIRST_COMPLETED).done))
+        cell, worker = self._busy.pop(future)
         try:
-            record: dict[str, Any] = worker.pipe.recv()
-        except (EOFError, ConnectionResetError):
-            worker.process.join()
-            return cell, failed(cell, f"its process died with exit code {worker.process.exitcode}")
+            record = future.result()
+        except BrokenProcessPool:
+            worker.pool.shutdown()
+            record = failed(cell, f"its process died with exit code {worker.process.exitcode}")
+            worker.served = CELLS_A_PROCESS
         worker.served += 1
         if worker.served < CELLS_A_PROCESS:
             self._idle.append(worker)
@@ -148,38 +146,35 @@ class Processes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for worker in [*self._idle, *self._busy]:
+        for worker in [*self._idle, *(worker for _, worker in self._busy.values())]:
             worker.stop()
 
 
 class _Worker:
-    """A process that runs the cells that come through its pipe."""
+    """A pool of one process: a process that dies breaks its pool, and would fail its neighbours' cells as well."""
 
     served = 0
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self) -> None:
         context = get_context("spawn")  # a forked torch may hang in its thread pool
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(work, theirs), daemon=True)
-        self.process.start()
-        theirs.close()
+        self.pool = ProcessPoolExecutor(1, mp_context=context, initializer=_prepare)
+        before = active_children()
+        self.pool.submit(int)  # starts the process
+        (self.process,) = (child for child in active_children() if child not in before)
 
     def stop(self) -> None:
         """Ends the process, whatever it is doing."""
         self.process.terminate()
-        self.process.join()
-        self.pipe.close()
+        self.pool.shutdown()
 
 
-def _serve(work: Work, pipe: connection.Connection) -> None:
+def _prepare() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner stops its processes itself
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):  # the runner has gone, or was stopped
-        while True:
-            pipe.send(attempt(work, pipe.recv()))
 
 
 def _die_with_parent() -> None:
-    """Ends this process when the runner is gone, killed perhaps: nobody would take its result."""
+    """Ends this process when the runner is gone, for example killed: nobody would take its result."""
     parent = parent_process()
     if parent is not None:
         parent.join()
