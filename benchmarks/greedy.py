@@ -18,7 +18,7 @@ SHAPES = ((1, 128, 80), (1, 512, 322), (32, 128, 80), (32, 512, 322))
 
 def main() -> None:
     """Measures and prints."""
-    print(json.dumps([_measure(*shape) for shape in SHAPES], indent=1))
+    print(json.dumps({"shapes": [_measure(*shape) for shape in SHAPES], "machine": describe_machine()}, indent=1))
 
 
 def _measure(b: int, n: int, k: int) -> dict:
@@ -46,7 +46,6 @@ def _measure(b: int, n: int, k: int) -> dict:
         "same_indices": same,
         **{f"{name}_ms": timing.median(name) * 1e3 for name in runs},
         "faster": timing.speedup("compiled", over="torch"),
-        "machine": describe_machine(),
     }
 
 

@@ -1,1 +1,1 @@
-"""The sections of docs/theory.md: one module each, with its COMMANDS (name of a result -> command) and `section()`."""
+"""docs/theory.md: one module a section, each with its COMMANDS (name of a result -> command) and `section()`."""
