@@ -1,17 +1,18 @@
 """What a training step costs on Long Range Arena, dense and behind a core-set, by `pyramid-bert lra bench`.
 
-The paper's models compute every token of the last layer. Here CLS alone is computed there, which is all that a
-classifier reads, unless told otherwise: both are measured, each with both sides alike.
+The paper's models compute every token of the last layer. Ours compute only CLS there unless told otherwise, because a
+classifier reads nothing else. Both are measured, each with both sides alike.
 """
 
-import json
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from measuring import ROOT
-
-from pyramid_bert.lab.study.arena import STUDY_TASKS
+from ..study.arena import STUDY_TASKS
+from .markdown import command, joined, table
+from .measured import Measured
 
 TASKS = ("cifar10", "pathfinder32", "text")
 KEEPS = (0.49, 0.8)
@@ -28,12 +29,7 @@ The same with CLS alone computed in the last layer, on both sides, as models run
 of one layer little is left then, so choosing is a larger share of a shorter step:"""
 
 
-def path_of(backbone: str, task: str, keep: float, *, cls_only: bool) -> Path:
-    """The file of a measurement."""
-    return ROOT / "results" / f"bench-lra-{backbone}-{task}-{keep:g}{'-cls' if cls_only else ''}.json"
-
-
-def _command(backbone: str, task: str, keep: float, *, cls_only: bool) -> str:
+def _command(backbone: str, task: str, keep: float, cls_only: bool) -> str:
     how = "" if cls_only else " --all-tokens"
     words = f"--task {task} --backbone {backbone} --method CS-1 --keep {keep:g}{BATCHES[backbone]}{how}"
     return f"pyramid-bert lra bench {words} --rounds 5 --json"
@@ -41,13 +37,21 @@ def _command(backbone: str, task: str, keep: float, *, cls_only: bool) -> str:
 
 _RUNS = [(backbone, task, keep, False) for keep in KEEPS for backbone in BATCHES for task in TASKS]
 _RUNS += [(backbone, task, KEEPS[0], True) for backbone in BATCHES for task in TASKS]
-COMMANDS = {path_of(*run, cls_only=cls): _command(*run, cls_only=cls) for *run, cls in _RUNS}
+COMMANDS = {
+    f"{backbone}-{task}-{keep:g}{'-cls' if cls_only else ''}": _command(backbone, task, keep, cls_only)
+    for backbone, task, keep, cls_only in _RUNS
+}
 
 
-def steps() -> str:
+def measured(root: Path) -> Measured:
+    """The measurements of steps."""
+    return Measured(root, "bench-lra", COMMANDS)
+
+
+def steps(found: Measured) -> str:
     """The section, empty when nothing was measured."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in COMMANDS if path.exists()]
-    return section(found) if found else ""
+    made = [record for name in COMMANDS if (record := found.read(name))]
+    return section(made) if made else ""
 
 
 def section(found: Sequence[Mapping[str, Any]]) -> str:
@@ -64,13 +68,12 @@ def section(found: Sequence[Mapping[str, Any]]) -> str:
     )
     parts = ["## What a training step costs", INTRO + " " + on, _table(whole), _choosing(whole)]
     parts += [CLS_ALONE, _table(short), _choosing(short)] if short else []
-    commands = "\n".join(one["command"] for one in found)
-    return "\n\n".join([*parts, f"```sh\n{commands}\n```"])
+    return joined([*parts, command("\n".join(one["command"] for one in found))])
 
 
 def _table(found: Sequence[Mapping[str, Any]]) -> str:
-    names = ("", "rows", "tokens", "dense, s", "with selection, s", "speed-up", "memory, MB", "memory saved")
-    lines = [[*names, "saved by l² + l·d", "choosing"], ["---", *["---:"] * 9]]
+    head = ["", "rows", "tokens", "dense, s", "with selection, s", "speed-up", "memory, MB", "memory saved"]
+    lines = []
     for one in found:
         peak = {side: f"{size / 1e6:,.0f}" for side, size in one["peak_bytes"].items()}
         lines.append(
@@ -86,7 +89,7 @@ def _table(found: Sequence[Mapping[str, Any]]) -> str:
                 f"{one['selecting']:.1%}",
             ]
         )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table([*head, "saved by l² + l·d", "choosing"], lines)
 
 
 def _choosing(found: Sequence[Mapping[str, Any]]) -> str:
