@@ -1,7 +1,13 @@
 """What the pictures of the pages share."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from .markdown import shown_picture
 
 
 def shrink(file: Path) -> None:
@@ -26,3 +32,10 @@ def save(figure: Any, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100)
     shrink(file)
+
+
+def drawn(docs: Path, name: str, about: str, draw: Callable[[], Any]) -> str:
+    """Draws a picture into docs/images, and returns the line that shows it; without matplotlib an older one is shown."""
+    if find_spec("matplotlib"):
+        save(draw(), docs / "images" / f"{name}.png")
+    return shown_picture(name, docs, about)

@@ -1,9 +1,14 @@
 """Lengths that follow the text."""
 
+from __future__ import annotations
+
+from pathlib import Path
 from typing import Any
 
-from . import pictures
-from .page import picture, read_all, source
+from ..markdown import joined, table
+from ..measured import Measured
+from ..pictures import drawn
+from . import pictures, source
 
 COMMANDS = {
     "adaptive-sst2": "python benchmarks/adaptive.py $PYRAMID_MODEL sst2 $PYRAMID_DATA",
@@ -11,36 +16,33 @@ COMMANDS = {
 }
 
 
-def section() -> str:
+def section(found: Measured, docs: Path) -> str:
     """Adaptive lengths against fixed ones."""
-    results = read_all("adaptive-*")
+    results = found.named("adaptive-")
     if not results:
         return ""
     parts = [
         "## Lengths that follow the text",
         "`Schedule.adaptive(radius)` keeps, for each text and layer, the fewest tokens (in eighths of its length) "
-        "whose covering radius is at most a share of what CLS alone would leave. MiniLM-L6 fine-tuned on each task; "
+        "whose covering radius is at most a share of what keeping only CLS would leave. MiniLM-L6 fine-tuned on each task; "
         "radius and keep ratios were chosen for the same ideal speed-up on training texts as long as dev texts, and no "
         "pyramid was trained. On the dev set the two may come out at different speed-ups: compare with the last two "
         f"columns in view. *In batches* counts what batches of {results[0]['batch_size']} texts of like length cost, "
         "where the widest row decides for all.",
     ]
     for result in results:
-        rows = [
-            "| tokens are | wanted | from layer | schedule | " + f"{result['metric']} | ideal | in batches |",
-            "|---|---|---|---|---|---|---|",
-        ]
+        rows = []
         for run in result["runs"]:
             name = f"adaptive, {run['settings']['radius']:.2f}" if run["schedule"] == "adaptive" else run["schedule"]
             done = {"merge": "merged", "drop": "dropped"}[run["reduce"]]
-            rows.append(
-                f"| {done} | {run['wanted']:g}x | {run['first_layer']} | {name} | {100 * run['quality']:.1f} | "
-                f"{run['ideal_speedup']:.2f}x | {run['ideal_speedup_in_batches']:.2f}x |"
-            )
+            speeds = [f"{run[key]:.2f}x" for key in ("ideal_speedup", "ideal_speedup_in_batches")]
+            about = [done, f"{run['wanted']:g}x", f"{run['first_layer']}", name]
+            rows.append([*about, f"{100 * run['quality']:.1f}", *speeds])
         title = f"**{result['task']}** ({result['rows']} dev texts; dense {100 * result['dense']:.1f})"
-        parts += [title, "\n".join(rows), _comparison(result), source(result)]
-    parts.append(picture("adaptive", "Adaptive and fixed lengths", lambda: pictures.adaptive(results)).strip())
-    return "\n" + "\n\n".join(parts) + "\n"
+        head = ["tokens are", "wanted", "from layer", "schedule", result["metric"], "ideal", "in batches"]
+        parts += [title, table(head, rows, left=4), _comparison(result), source(result)]
+    picture = drawn(docs, "theory-adaptive", "Adaptive and fixed lengths", lambda: pictures.adaptive(results))
+    return joined([*parts, picture])
 
 
 def _comparison(result: dict[str, Any]) -> str:

@@ -1,9 +1,14 @@
 """Theorem 1, measured."""
 
+from __future__ import annotations
+
+from pathlib import Path
 from typing import Any
 
+from ..markdown import joined, table
+from ..measured import Measured
+from ..pictures import drawn
 from . import pictures
-from .page import picture, read, table
 
 _RUN = (
     "pyramid-bert theory $PYRAMID_MODEL --data $PYRAMID_DATA/glue/sst2/dev.tsv.gz --text-column sentence "
@@ -25,9 +30,7 @@ the Frobenius norm) where layer j + 1 replaces tokens to the change where layer 
 those between the dense model and pyramid*, which the proof compares, and two random ones of the same size at each layer
 of each input. λ_C is the same from the last CLS vector to the loss. "Direct" is one constant from layer j to the last
 CLS vector, in place of the product. All are estimates from below: true constants are larger. Since they include the
-proof's own pairs, the bound holds for every input of the sample; for other inputs that is not guaranteed.
-
-"""
+proof's own pairs, the bound holds for every input of the sample; for other inputs that is not guaranteed."""
 _NAMES = {
     "printed": "as printed",
     "layer_radii": "own δ_j",
@@ -36,43 +39,36 @@ _NAMES = {
 }
 
 
-def section() -> str:
-    """Both sides of the bound, and a table by layer of one run."""
-    results = {name: data for name in COMMANDS if (data := read(name)) is not None}
+def section(found: Measured, docs: Path) -> str:
+    """Both sides of the bound, and a table by layer for each run."""
+    results = {_schedule(data): data for name in COMMANDS if (data := found.read(name)) is not None}
     if not results:
         return ""
     columns = ["(first layer, last layer, keep), m", "change of the loss: mean", "largest"]
     columns += [f"bound, {text}: mean (times the change)" for text in _NAMES.values()]
     rows = [
         [
-            _schedule(data),
+            schedule,
             f"{data['observed']['mean']:.3g}",
             f"{data['observed']['max']:.3g}",
             *(f"{data['bounds'][name]['mean']:.3g} ({_times(data['bounds'][name]['loose'])}x)" for name in _NAMES),
         ]
-        for data in results.values()
+        for schedule, data in results.items()
     ]
     first = next(iter(results.values()))
-    head = f"\n## Theorem 1, measured\n\n{_TEXT}MiniLM-L6 fine-tuned on SST-2, {first['inputs']} sentences of its "
-    head += f"dev data with {first['mean_tokens']:.0f} tokens on average; {first['loss']}.\n\n"
-    by_schedule = {_schedule(data): data for data in results.values()}
-    drawn = picture("bound", "Both sides of Theorem 1", lambda: pictures.bound(by_schedule, _NAMES))
-    return (
-        head
-        + table(columns, rows)
-        + _reading(results)
-        + f"\n{drawn}"
-        + "".join(_layers(data) for data in results.values())
-    )
+    about = f"MiniLM-L6 fine-tuned on SST-2, {first['inputs']} sentences of its dev data with "
+    about += f"{first['mean_tokens']:.0f} tokens on average; {first['loss']}."
+    picture = drawn(docs, "theory-bound", "Both sides of Theorem 1", lambda: pictures.bound(results, _NAMES))
+    parts = ["## Theorem 1, measured", _TEXT, about, table(columns, rows), _reading(results), picture]
+    return joined([*parts, *map(_layers, results.values())])
 
 
 def _reading(results: dict[str, dict[str, Any]]) -> str:
     loose = [data["bounds"]["printed"]["loose"] for data in results.values()]
     direct = [data["bounds"]["direct"]["loose"] for data in results.values()]
     return (
-        f"\nThe bound as printed is {_times(min(loose))} to {_times(max(loose))} times the change of the loss; "
-        f"with what is really\nmoved, and constants that are not multiplied up, {_times(min(direct))} to "
-        f"{_times(max(direct))} times.\n"
+        f"The bound as printed is {_times(min(loose))} to {_times(max(loose))} times the change of the loss; with what "
+        f"is really moved, and constants that are not multiplied up, {_times(min(direct))} to {_times(max(direct))} times."
     )
 
 
@@ -89,8 +85,8 @@ def _layers(data: dict[str, Any]) -> str:
         ]
         for row in data["layers"]
     ]
-    title = f"\n{_schedule(data)}; head and loss: {data['head_from_pyramid']:.3g} / {data['head_from_random']:.3g}\n\n"
-    return title + table(columns.split("|"), rows)
+    title = f"{_schedule(data)}; head and loss: {data['head_from_pyramid']:.3g} / {data['head_from_random']:.3g}"
+    return joined([title, table(columns.split("|"), rows)])
 
 
 def _times(factor: float) -> str:

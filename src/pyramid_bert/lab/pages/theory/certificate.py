@@ -1,9 +1,14 @@
 """A certificate for every answer."""
 
+from __future__ import annotations
+
+from pathlib import Path
 from typing import Any
 
-from . import pictures
-from .page import picture, read_all, source
+from ..markdown import joined, table
+from ..measured import Measured
+from ..pictures import drawn
+from . import pictures, source
 
 COMMANDS = {
     "certificate-sst2": "python benchmarks/certificate.py $PYRAMID_MODEL sst2 $PYRAMID_DATA",
@@ -13,9 +18,9 @@ SCORES = ("random", "confidence", "radius", "both")
 SHOWN = (0.02, 0.05, 0.1, 0.2)
 
 
-def section() -> str:
+def section(found: Measured, docs: Path) -> str:
     """What finds the answers that are not the dense model's."""
-    results = read_all("certificate-*")
+    results = found.named("certificate-")
     if not results:
         return ""
     parts = [
@@ -28,10 +33,9 @@ def section() -> str:
     ]
     for result in results:
         parts += [_certificate_table(result), _roc_table(result), source(result)]
-    parts += [_verdict(results), _calibration(results)]
-    drawn = picture("certificate", "Flips removed by running again", lambda: pictures.certificate(results, SCORES))
-    parts.append(drawn.strip())
-    return "\n" + "\n\n".join(parts) + "\n"
+    about = "Flips removed by running again"
+    picture = drawn(docs, "theory-certificate", about, lambda: pictures.certificate(results, SCORES))
+    return joined([*parts, _verdict(results), _calibration(results), picture])
 
 
 def _schedules(result: dict[str, Any]) -> str:
@@ -47,33 +51,24 @@ def _schedules(result: dict[str, Any]) -> str:
 
 
 def _certificate_table(result: dict[str, Any]) -> str:
-    rows = [
-        f"**{result['task']}** ({result['rows']} dev texts)",
-        "",
-        "| pyramid | flips | run again | " + " | ".join(SCORES) + " | ideal speed-up |",
-        "|---|---|---|" + "---|" * (len(SCORES) + 1),
-    ]
+    rows = []
     for pyramid in result["pyramids"]:
         name = f"{pyramid['schedule']}, {pyramid['reduce']} ({pyramid['ideal_speedup']:.2f}x)"
         for row in pyramid["by_share"]:
             if row["share"] in SHOWN:
-                removed = " | ".join(f"{row['removed'][score]:.0%}" for score in SCORES)
+                removed = [f"{row['removed'][score]:.0%}" for score in SCORES]
                 speed = f"{row['ideal_speedup']['confidence']:.2f}x"
-                rows.append(f"| {name} | {pyramid['flips']} | {row['share']:.0%} | {removed} | {speed} |")
-    return "\n".join(rows)
+                rows.append([name, f"{pyramid['flips']}", f"{row['share']:.0%}", *removed, speed])
+    head = ["pyramid", "flips", "run again", *SCORES, "ideal speed-up"]
+    return joined([f"**{result['task']}** ({result['rows']} dev texts)", table(head, rows)])
 
 
 def _roc_table(result: dict[str, Any]) -> str:
     pyramids = result["pyramids"]
-    names = list(pyramids[0]["area_under_roc"])
-    rows = [
-        "Area under the ROC curve, 0.5 being chance:",
-        "",
-        "| score | " + " | ".join(f"{p['schedule']}, {p['reduce']}" for p in pyramids) + " |",
-        "|---|" + "---|" * len(pyramids),
-    ]
-    rows += [f"| {n} | " + " | ".join(f"{p['area_under_roc'][n]:.2f}" for p in pyramids) + " |" for n in names]
-    return "\n".join(rows)
+    head = ["score", *(f"{pyramid['schedule']}, {pyramid['reduce']}" for pyramid in pyramids)]
+    names = pyramids[0]["area_under_roc"]
+    rows = [[name, *(f"{pyramid['area_under_roc'][name]:.2f}" for pyramid in pyramids)] for name in names]
+    return joined(["Area under the ROC curve, 0.5 being chance:", table(head, rows)])
 
 
 def _verdict(results: list[dict[str, Any]]) -> str:
@@ -84,8 +79,7 @@ def _verdict(results: list[dict[str, Any]]) -> str:
     gain = 100 * (means["both"] - means["confidence"])
     return (
         f"Mean share of flips removed over all tasks, pyramids and shares: {shown}. Both together differ by "
-        f"{gain:+.1f} points from confidence alone, which needs neither radii nor fitted weights and is the default of "
-        "`fallback`."
+        f"{gain:+.1f} points from confidence, which needs neither radii nor fitted weights and is the default of `fallback`."
     )
 
 
@@ -99,6 +93,6 @@ def _calibration(results: list[dict[str, Any]]) -> str:
     )
     return (
         "How well a certificate (isotonic regression) knows the chance of a flip: in fifths, by score, of texts that "
-        "it was not calibrated on, the shares of flips that are expected and found differ by so many points on "
-        f"average, from the best to the worst pyramid: {shown}."
+        "it was not calibrated on, the shares of flips that are expected and found differ on average by these "
+        f"points, from the best to the worst pyramid: {shown}."
     )

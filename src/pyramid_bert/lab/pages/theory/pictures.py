@@ -1,10 +1,11 @@
-"""The pictures of the page: each takes results and returns a figure."""
+"""The pictures of docs/theory.md: each function takes results and returns a figure."""
+
+from __future__ import annotations
 
 from typing import Any
 
-from pictures import panels
-
-from pyramid_bert.lab.study.plot import COLOURS
+from ...study.plot import COLOURS
+from ..pictures import panels
 
 BLUE, ORANGE, GREEN, PINK = COLOURS[:4]
 GREY = "#7F7F7F"
