@@ -128,7 +128,9 @@ def test_only_some_and_what_they_start_from(tmp_path):
 
 def test_a_dense_model_that_is_gone_is_trained_again_when_it_is_needed(tmp_path):
     make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    run = Run(cells=CELLS, store=Store(tmp_path / "s.jsonl"), has_weights=lambda key: len(noted(tmp_path)) > 6, again=True)
+    run = Run(
+        cells=CELLS, store=Store(tmp_path / "s.jsonl"), has_weights=lambda key: len(noted(tmp_path)) > 6, again=True
+    )
     assert run.plan([CELLS[1]]) == CELLS[:2]
     run.go([CELLS[1]], InTurn(partial(note, folder=tmp_path)))
     assert noted(tmp_path) == [*NAMES, *NAMES[:2]]

@@ -28,10 +28,14 @@ PAGES = {
 def main(arguments: list[str] | None = None) -> None:
     """Writes the page that is asked for."""
     parser = argparse.ArgumentParser(
-        prog="python -m pyramid_bert.lab.pages", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m pyramid_bert.lab.pages",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("page", choices=PAGES)
-    parser.add_argument("--measure", nargs="*", metavar="NAME", help="first measure these; without names, what is missing")
+    parser.add_argument(
+        "--measure", nargs="*", metavar="NAME", help="first measure these; without names, what is missing"
+    )
     parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: here)")
     args = parser.parse_args(arguments)
     name, file = PAGES[args.page]

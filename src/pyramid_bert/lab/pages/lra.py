@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..markdown import command, joined, table
 from ..study.arena import STUDY_TASKS
 from ..study.grid import Cell
 from ..study.methods import DENSE, in_order
@@ -20,7 +21,6 @@ from ..study.spec import load_study
 from ..study.store import Store
 from ..study.table import Estimate
 from .lra_steps import measured, steps
-from .markdown import command, joined, table
 
 EXPERIMENT, LONGER = "experiments/lra-lite.toml", "experiments/lra-longer.toml"
 PAPER = Path(__file__).with_name("paper-lra.toml")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..markdown import command, joined, table
 from ..study.arena import STUDY_TASKS
-from .markdown import command, joined, table
 from .measured import Measured
 
 TASKS = ("cifar10", "pathfinder32", "text")

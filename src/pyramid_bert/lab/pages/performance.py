@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .markdown import command, described, joined, table
+from ..markdown import command, described, joined, table
 from .measured import Measured
 
 BENCH = "pyramid-bert bench --size base --rounding floor --reduce drop --json"
@@ -238,8 +238,8 @@ SOLVER: Columns = {
     "predicted": lambda e: f"{e['predicted']:.2f}x",
     "measured": lambda e: f"**{e['measured_again']:.2f}x**",
     "off by": lambda e: f"{e['measured_again'] / e['wanted'] - 1:+.0%}",
-    "(first layer, last layer, keep)": lambda e: (
-        "({first_layer}, {last_layer}, {keep_ratio:.3f})".format(**e["schedule"])
+    "(first layer, last layer, keep)": lambda e: "({first_layer}, {last_layer}, {keep_ratio:.3f})".format(
+        **e["schedule"]
     ),
     "corrections": lambda e: f"{e['corrections']}",
 }

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .markdown import shown_picture
+from ..markdown import shown_picture
 
 
 def shrink(file: Path) -> None:

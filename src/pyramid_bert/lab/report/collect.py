@@ -71,7 +71,9 @@ def collect_results(results: Path, experiments: Path) -> Results:
     stems = frozenset(path.stem for path in experiments.glob("*.toml"))
     stores = {path.stem: Store(path).records for path in sorted(results.glob(f"*{SUFFIX}"))}
     studies = [name for name, records in stores.items() if any("status" in record for record in records.values())]
-    measured = {f"{name}-{key}": record for name in stores if name not in studies for key, record in stores[name].items()}
+    measured = {
+        f"{name}-{key}": record for name in stores if name not in studies for key, record in stores[name].items()
+    }
     return Results(
         folder=str(results),
         runs=runs,

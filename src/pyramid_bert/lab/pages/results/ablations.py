@@ -1,17 +1,16 @@
-"""The part of docs/results.md on the ablations, as Markdown: what the paper found, what was found here, and tables."""
+"""The part of docs/results.md on the ablations: what the paper found, what was found here, and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from results_page import command, grid, setup, shown_picture, tasks
-
-from pyramid_bert.lab.report.ablations import IMPORTANCE, PREFIX, Ablation, all_ablations
-from pyramid_bert.lab.report.answers import answers, commands
-from pyramid_bert.lab.report.collect import Results
-from pyramid_bert.lab.report.findings import RULE, Finding, findings
-from pyramid_bert.lab.study.runs import Run
+from ...markdown import command, joined, shown_picture, table
+from ...report.ablations import IMPORTANCE, PREFIX, Ablation, all_ablations
+from ...report.answers import answers, commands
+from ...report.collect import Results
+from ...report.findings import RULE, Finding, findings
+from .sections import MAKE, about
 
 HEAD = f"""## Ablations
 
@@ -39,7 +38,7 @@ def ablations(results: Results, said: Mapping[str, str], docs: Path) -> str:
             parts.append(_section(ablation, results, said.get(ablation.key, ""), docs))
     if todo:
         parts += ["### Not run yet", "\n".join(todo)]
-    return "\n\n".join(part.strip() for part in parts if part.strip())
+    return joined(parts)
 
 
 def _lacking(ablation: Ablation, results: Results) -> list[str]:
@@ -54,20 +53,14 @@ def _lacking(ablation: Ablation, results: Results) -> list[str]:
 def _section(ablation: Ablation, results: Results, said: str, docs: Path) -> str:
     parts = [f'<a id="{PREFIX}{ablation.key}"></a>', f"### {ablation.heading}", ablation.question]
     parts += ["\n".join(map(_finding, findings(ablation, results))), said]
-    parts += [_about(results.runs[name], docs) for name in ablation.studies if name.startswith(PREFIX)]
+    parts += [about(results.runs[name], docs) for name in ablation.studies if name.startswith(PREFIX)]
     if ablation.kind == "importance":
-        parts += [shown_picture(name, docs, "mutual information by rank") for name, _ in results.importance()]
+        parts += [shown_picture(name, docs, f"{name}: mutual information by rank") for name, _ in results.importance()]
     for found in answers(ablation, results):
-        parts += [grid(found.head, found.rows, found.left), found.note]
-    parts.append(command("\n".join([*commands(ablation, results), "python benchmarks/make_results.py"])))
-    return "\n\n".join(part.strip() for part in parts if part.strip())
+        parts += [table(found.head, found.rows, found.left), found.note]
+    return joined([*parts, command("\n".join([*commands(ablation, results), MAKE]))])
 
 
 def _finding(found: Finding) -> str:
     paper = f" Paper: {found.paper}" if found.paper else ""
     return f"- **{found.verdict}.**{paper} Here: {found.here}"
-
-
-def _about(run: Run, docs: Path) -> str:
-    """How a study was run, as for those that are no ablation."""
-    return "\n\n".join(part.strip() for part in (setup(run), tasks(run), shown_picture(run.study.name, docs)) if part)

@@ -1,4 +1,4 @@
-"""The paper's figures, from their file."""
+"""The paper's figures on GLUE, from paper-glue.toml."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyramid_bert.lab.study.methods import DENSE
+from ...study.methods import DENSE
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Paper:
         return [*lost, sum(known) / len(known) if len(known) == len(lost) else None]
 
 
-def read_paper(path: Path) -> Paper:
-    """The paper's figures from their file."""
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+def read_paper() -> Paper:
+    """The paper's figures."""
+    data = tomllib.loads((Path(__file__).parents[1] / "paper-glue.toml").read_text(encoding="utf-8"))
     keys = [(table["axis"], table["at"]) for table in data["tables"]]
     return Paper(
         data["backbone"],

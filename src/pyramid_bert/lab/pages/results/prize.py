@@ -1,13 +1,14 @@
-"""The part of docs/results.md on the prize, as Markdown: how close each study comes to it."""
+"""The part of docs/results.md on the prize: how close each study comes to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from results_page import grid, lost
-
-from pyramid_bert.lab.study.render import NOTHING
-from pyramid_bert.lab.study.runs import Point, Run, best_first, points
+from ...markdown import joined, table
+from ...report.collect import best_axis
+from ...study.render import NOTHING
+from ...study.runs import Point, Run, points
+from .sections import lost
 
 WANTED_SPEED, ALLOWED_LOSS = 2.5, 1.0
 
@@ -15,15 +16,15 @@ WANTED_SPEED, ALLOWED_LOSS = 2.5, 1.0
 def prize(run: Run) -> str:
     """Every configuration that is done on all tasks: what it loses and how fast it is, best first."""
     found = points(run)
-    axis = "measured-c" if run.measured_throughout else "ideal-c"
+    axis = best_axis(run)
     rows = []
-    for point in best_first(found, axis, WANTED_SPEED):
+    for point in sorted(found, key=lambda point: ((point.speed(axis) or 0.0) < WANTED_SPEED, point.lost)):
         speeds = [_speed(point, name) for name in ("measured-c", "ideal-c")]
         rows.append([point.method, point.configuration, lost(point.change), *speeds])
     left = len({(cell.method, cell.configuration) for cell in run.cells if not cell.is_dense}) - len(found)
     head = ["method", "configuration", "points lost", "measured over c", "ideal over c"]
-    table = grid(head, rows, left=2) if rows else ""
-    return table + (f"\nNot done on all tasks, and not shown: {left} configurations of methods.\n" if left else "")
+    words = f"Not done on all tasks, and not shown: {left} configurations of methods." if left else ""
+    return joined([table(head, rows, left=2) if rows else "", words])
 
 
 def _speed(point: Point, axis: str) -> str:

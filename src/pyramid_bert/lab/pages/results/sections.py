@@ -1,4 +1,4 @@
-"""The sections of docs/results.md, as Markdown. Numbers come from records; `make_results.py` has the words on them."""
+"""The sections of docs/results.md that are made from records."""
 
 from __future__ import annotations
 
@@ -7,49 +7,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from results_data import Paper
+from ....cost import Cost
+from ...glue.tasks import TASKS
+from ...markdown import command, joined, listed, shown_picture, table
+from ...report.collect import best_axis
+from ...study.grid import Cell, schedule_name
+from ...study.methods import DENSE
+from ...study.render import NOTHING, columns_of, duration, markdown, shown, target_name
+from ...study.runs import Run
+from ...study.table import Estimate, StudyTable
+from .paper import Paper
 
-from pyramid_bert.cost import Cost
-from pyramid_bert.lab.glue.tasks import TASKS
-from pyramid_bert.lab.study.grid import Cell, schedule_name
-from pyramid_bert.lab.study.methods import DENSE
-from pyramid_bert.lab.study.render import NOTHING, columns_of, markdown, shown, target_name
-from pyramid_bert.lab.study.runs import Run
-from pyramid_bert.lab.study.table import Estimate, StudyTable
-
+MAKE = "python -m pyramid_bert.lab.pages results"
 OVER_C, SPACES = (1.5, 2.0, 2.5, 3.0), (0.3, 0.7)
 OVER_A = (1.5, 2.0, 3.0, 3.5)  # the paper's
-
-# For results whose study.json does not describe the model: the beginning of the hash of its weights -> what it is.
-BACKBONES: dict[str, dict[str, Any]] = {
-    "113750a950ed": {"name": "all-MiniLM-L6-v2", "layers": 6, "hidden_size": 384, "intermediate_size": 1536},
-    "aaa4a7962aef": {"name": "e5-small", "layers": 12, "hidden_size": 384, "intermediate_size": 1536},
-}
-
-
-# ---- words and numbers ----
-
-
-def grid(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A Markdown table, its first columns to the left and the others to the right."""
-    marks = "|" + "---|" * left + "---:|" * (len(head) - left)
-    return "\n".join([_line(head), marks, *map(_line, rows)]) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people.
-
-    Example:
-        >>> duration(42), duration(600), duration(9000)
-        ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def lost(change: Estimate | float | None) -> str:
@@ -66,22 +37,6 @@ def lost(change: Estimate | float | None) -> str:
     return f"{round(change, 1) + 0.0:.1f}"
 
 
-def listed(values: Iterable[object]) -> str:
-    """Different values with commas, in the order in which they come."""
-    return ", ".join(dict.fromkeys(map(str, values)))
-
-
-def command(text: str) -> str:
-    """A command on a line of its own."""
-    return f"```sh\n{text}\n```\n"
-
-
-def shown_picture(name: str, docs: Path, words: str = "metric against speed-up") -> str:
-    """The link to the picture of a study or file of results, if there is one."""
-    file = f"images/{name}.png"
-    return f"![{name}: {words}]({file})" if (docs / file).exists() else ""
-
-
 # ---- what was run ----
 
 
@@ -89,9 +44,10 @@ def overview(runs: Sequence[Run]) -> str:
     """How much of each study is done, and the time it took, without what it took over from another study."""
     rows = []
     for run in runs:
-        seconds = [record["seconds"]["total"] for record in run.own_records.values()]
+        own = _own_records(run)
+        seconds = [record["seconds"]["total"] for record in own]
         speeds = run.measurements.values()
-        numbers = {"failed": run.failed, "taken over": len(run.records) - len(run.own_records)}
+        numbers = {"failed": run.failed, "taken over": len(run.records) - len(own)}
         notes = ", ".join(f"{number} {what}" for what, number in numbers.items() if number)
         rows.append(
             [
@@ -102,7 +58,18 @@ def overview(runs: Sequence[Run]) -> str:
                 duration(median(seconds)) if seconds else NOTHING,
             ]
         )
-    return grid(["study", "cells done", "speeds measured", "all cells took", "median cell"], rows)
+    return table(["study", "cells done", "speeds measured", "all cells took", "median cell"], rows)
+
+
+def _own_records(run: Run) -> list[Mapping[str, Any]]:
+    """The records without those of dense cells that another study trained: their commands name its file."""
+    name = Path(run.file).name
+    done = [(cell, run.records[cell.key]) for cell in run.cells if cell.key in run.records]
+    return [
+        record
+        for cell, record in done
+        if not cell.is_dense or any(Path(word).name == name for word in record["command"].split())
+    ]
 
 
 def _anchor(run: Run) -> str:
@@ -132,22 +99,18 @@ def _threads(records: Iterable[Mapping[str, Any]]) -> str:
     return f"{' or '.join(map(str, numbers))} thread{'' if numbers == [1] else 's'}"
 
 
-def backbone(run: Run) -> dict[str, Any] | None:
-    """The pretrained model's name and sizes, if they are known."""
-    return run.model or BACKBONES.get(_weights(run))
-
-
 def backbone_name(run: Run) -> str:
-    """The pretrained model for people."""
-    model = backbone(run)
+    """The pretrained model for people: its name and sizes, or the beginning of the hash of its weights."""
+    model = run.model
     if model is None:
-        return f"weights {_weights(run)}"
+        return f"weights {next(iter(run.records.values()))['weights'][:12]}"
     return f"{model['name']} ({model['layers']} layers, hidden size {model['hidden_size']})"
 
 
-def _weights(run: Run) -> str:
-    """The beginning of the hash that all records of a study share."""
-    return str(next(iter(run.records.values()))["weights"])[:12]
+def about(run: Run, docs: Path) -> str:
+    """How a study was run, its tasks, and its picture."""
+    name = run.study.name
+    return joined([setup(run), tasks(run), shown_picture(name, docs, f"{name}: metric against speed-up")])
 
 
 def setup(run: Run) -> str:
@@ -168,12 +131,12 @@ def setup(run: Run) -> str:
         schedules = listed(schedule_name(schedule) for schedule in study.configurations[kind])
         lines.append(f"- {names}: {schedules}.")
     lines += [f"- {words}" for words in (keeping_all(run), measuring(run)) if words]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def keeping_all(run: Run) -> str:
     """What a pyramid that drops nothing has over c, at the mean length of each task; empty if sizes are not known."""
-    model = backbone(run)
+    model = run.model
     if model is None:
         return ""
     lengths = {record["cell"]["task"]: round(record["mean_length"]) for record in run.records.values()}
@@ -183,7 +146,7 @@ def keeping_all(run: Run) -> str:
     span = speeds[0] if speeds[0] == speeds[-1] else f"{speeds[0]} to {speeds[-1]}"
     return (
         f"A pyramid that drops nothing has {span} over c already (ideal, at the mean length of a task): of its last "
-        "layer it computes CLS alone."
+        "layer it computes only CLS."
     )
 
 
@@ -242,7 +205,7 @@ def _settings(fields: Mapping[str, Any]) -> str:
 def tasks(run: Run) -> str:
     """A row a task: its metric, its rows, dense's result, and the cells that are done by seed."""
     seeds = run.study.seeds
-    table = run.table("ideal-c", [1.0])
+    found = run.table("ideal-c", [1.0])
     rows = []
     for task, title in run.titles.items():
         cells = [cell for cell in run.cells if cell.task == task]
@@ -257,10 +220,10 @@ def tasks(run: Run) -> str:
             facts = [f"{done[0]['rows'][split]:,}" for split in ("train", "dev")] + [f"{done[0]['mean_length']:.0f}"]
         padding = f"{over_a[0]:.2f}x" if over_a else NOTHING
         rows.append(
-            [title, TASKS[task].metric, *facts, f"{cells[0].max_length}", padding, shown(table.dense[task]), *counts]
+            [title, TASKS[task].metric, *facts, f"{cells[0].max_length}", padding, shown(found.dense[task]), *counts]
         )
     head = ["task", "metric", "training rows", "dev rows", "mean tokens", "N", "dense over a", "dense"]
-    return grid([*head, *(f"done, seed {seed}" for seed in seeds)], rows, left=2)
+    return table([*head, *(f"done, seed {seed}" for seed in seeds)], rows, left=2)
 
 
 # ---- tables ----
@@ -274,11 +237,11 @@ def telling(run: Run, axis: str, wanted: Sequence[float]) -> list[float]:
     return [at for at in wanted if at in reached and at > dense]
 
 
-def table(run: Run, axis: str, targets: Sequence[float]) -> str:
+def _study_table(run: Run, axis: str, targets: Sequence[float]) -> str:
     """The study's table at an axis, and the command that prints it."""
     at = ",".join(f"{target:g}" for target in targets)
     text = f"pyramid-bert study table {run.file} --axis {axis} --at {at} --markdown"
-    return f"{markdown(run.study.name, run.table(axis, targets))}\n\n{command(text)}"
+    return joined([markdown(run.study.name, run.table(axis, targets)), command(text)])
 
 
 def tables(run: Run) -> str:
@@ -290,14 +253,14 @@ def tables(run: Run) -> str:
         ("Over a, dense padded to N, as papers count", [f"{kind}-a" for kind in kinds], OVER_A),
         ("By space saved", ["space"], SPACES),
     ):
-        made = [table(run, axis, targets) for axis in axes if (targets := telling(run, axis, wanted))]
-        parts += [f"### {title}\n", *made] if made else []
-    return "\n".join(parts)
+        made = [_study_table(run, axis, targets) for axis in axes if (targets := telling(run, axis, wanted))]
+        parts += [f"### {title}", *made] if made else []
+    return joined(parts)
 
 
 def beside_kind(run: Run) -> str:
     """Which speed-ups of ours stand beside the paper's: measured ones if every pyramid was measured, or ideal ones."""
-    return "measured" if run.measured_throughout else "ideal"
+    return best_axis(run).removesuffix("-c")
 
 
 def beside(run: Run, paper: Paper) -> str:
@@ -305,7 +268,7 @@ def beside(run: Run, paper: Paper) -> str:
     speeds = {f"ours over {over}": f"{beside_kind(run)}-{over}" for over in "ac"}
     parts = [_beside(paper, "a", at, found) for at, found in _ours(run, speeds, OVER_A).items()]
     parts += [_beside(paper, "space", at, found) for at, found in _ours(run, {"ours": "space"}, SPACES).items()]
-    return "\n".join(parts)
+    return joined(parts)
 
 
 def _ours(run: Run, axes: Mapping[str, str], wanted: Sequence[float]) -> dict[float, dict[str, StudyTable]]:
@@ -329,7 +292,7 @@ def _beside(paper: Paper, axis: str, at: float, ours: Mapping[str, StudyTable]) 
     source = f"paper's Table {paper.tables[axis, at]}"
     titles = [first.tasks.get(task, task) for task in columns]
     observed = [row for row in rows if set(row[2:]) != {NOTHING}]
-    return grid([f"at {target_name(first.axis, at)}", source, *titles], observed, left=2)
+    return table([f"at {target_name(first.axis, at)}", source, *titles], observed, left=2)
 
 
 def commands(run: Run) -> str:

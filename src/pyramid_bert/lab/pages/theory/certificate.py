@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..markdown import joined, table
+from ...markdown import joined, table
 from ..measured import Measured
 from ..pictures import drawn
 from . import pictures, source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..markdown import command, described, joined
+from ...markdown import command, described, joined
 from ..measured import Measured
 from . import adaptive, bound, certificate, parallelism, search
 

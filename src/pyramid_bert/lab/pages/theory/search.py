@@ -8,7 +8,7 @@ from typing import Any
 from ....config import PyramidConfig
 from ....cost import Cost
 from ....tune.candidates import described
-from ..markdown import joined, table
+from ...markdown import joined, table
 from ..measured import Measured
 from ..pictures import drawn
 from . import pictures, source
