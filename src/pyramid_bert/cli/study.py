@@ -1,6 +1,7 @@
 """Run a grid of methods, configurations, tasks and seeds from an experiment file, and make the paper's tables of it.
 
-Each result is appended to one file at once: a study can be stopped or killed at any time, and the same command goes on. docs/studies.md describes experiment files.
+Each result is appended to one file at once: a study can be stopped or killed at any time, and the same command goes on.
+docs/studies.md describes experiment files.
 """
 
 from __future__ import annotations
