@@ -202,7 +202,7 @@ GREEDY: Columns = {
 # ---- predict ----
 
 THROUGHPUT_TEXT = """12-layer BERT, hidden 384 (e5-small), texts to predictions, tokenization included, batches of 32.
-"Others" is the better of transformers' pipeline on sorted texts and sentence-transformers' way of sorting and padding."""
+"Others" is the better of transformers' pipeline on sorted texts and sentence-transformers' way to sort and pad."""
 THROUGHPUT: Columns = {
     "task": lambda e: e["task"],
     "texts": lambda e: f"{e['texts']}",

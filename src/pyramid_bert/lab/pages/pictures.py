@@ -35,7 +35,7 @@ def save(figure: Any, file: Path) -> None:
 
 
 def drawn(docs: Path, name: str, about: str, draw: Callable[[], Any]) -> str:
-    """Draws a picture into docs/images, and returns the line that shows it; without matplotlib an older one is shown."""
+    """Draws a picture into docs/images if matplotlib is installed, and returns the line that shows it."""
     if find_spec("matplotlib"):
         save(draw(), docs / "images" / f"{name}.png")
     return shown_picture(name, docs, about)

@@ -62,7 +62,7 @@ def collect_results(results: Path, experiments: Path) -> Results:
     """Reads what there is.
 
     Args:
-        results: The folder with `<study>.jsonl`, `bench.jsonl`, `theory.jsonl`, and JSON files such as `bench-mine.json`.
+        results: The folder with `<study>.jsonl`, `bench.jsonl`, `theory.jsonl`, and files such as `bench-mine.json`.
         experiments: The folder with the studies' TOML files, which say what their cells are.
     """
     if not results.is_dir():

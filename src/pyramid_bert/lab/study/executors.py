@@ -21,7 +21,7 @@ from ...errors import MissingExtraError
 from .grid import Cell
 
 Work = Callable[[Cell], dict[str, Any]]
-# After this many cells a process is replaced: torch keeps memory for every shape of tensor it has seen, up to gigabytes.
+# After this many cells a process is replaced: torch keeps memory for every shape of tensor, up to gigabytes.
 CELLS_A_PROCESS = 16
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 

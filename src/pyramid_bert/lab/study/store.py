@@ -2,7 +2,7 @@
 
 A line with "key" is a record, and the last line of a key counts. What many records share (machine, commit and weights)
 is written once, on a line without a key; records refer to it by the number in "at". Lines are appended under a lock, in
-one write. What a killed process leaves of a line has no newline at its end: it is ignored, and removed by the next write.
+one write. A line that a killed process wrote in part has no newline: it is ignored, and removed by the next write.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ class Store:
         >>> store.read("a")
         {'status': 'done', 'machine': {'cores': 2}}
     """
+
+    _inode: int
+    _end: int  # what is before it has been read
+    _shared: dict[int, dict[str, Any]]
+    _records: dict[str, dict[str, Any]]
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -143,8 +148,7 @@ class Store:
 
     def _forget(self) -> None:
         self._inode, self._end = 0, 0
-        self._shared: dict[int, dict[str, Any]] = {}
-        self._records: dict[str, dict[str, Any]] = {}
+        self._shared, self._records = {}, {}
         old = self.path.parent / self.path.stem  # version 0.1 had a folder with a file for each record
         for file in [*sorted(old.glob("*.json")), *sorted(old.glob("measured/*.json"))]:
             try:

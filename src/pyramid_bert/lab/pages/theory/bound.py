@@ -68,7 +68,8 @@ def _reading(results: dict[str, dict[str, Any]]) -> str:
     direct = [data["bounds"]["direct"]["loose"] for data in results.values()]
     return (
         f"The bound as printed is {_times(min(loose))} to {_times(max(loose))} times the change of the loss; with what "
-        f"is really moved, and constants that are not multiplied up, {_times(min(direct))} to {_times(max(direct))} times."
+        f"is really moved, and constants that are not multiplied up, {_times(min(direct))} to {_times(max(direct))} "
+        "times."
     )
 
 

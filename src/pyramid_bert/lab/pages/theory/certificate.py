@@ -79,7 +79,8 @@ def _verdict(results: list[dict[str, Any]]) -> str:
     gain = 100 * (means["both"] - means["confidence"])
     return (
         f"Mean share of flips removed over all tasks, pyramids and shares: {shown}. Both together differ by "
-        f"{gain:+.1f} points from confidence, which needs neither radii nor fitted weights and is the default of `fallback`."
+        f"{gain:+.1f} points from confidence, which needs neither radii nor fitted weights and is the default of "
+        "`fallback`."
     )
 
 

@@ -94,7 +94,8 @@ def _searches(runs: list[dict[str, Any]]) -> str:
 
 def _aims(runs: list[dict[str, Any]]) -> str:
     """Which aims were met."""
-    met, missed = [], []
+    met: list[str] = []
+    missed: list[str] = []
     for run in runs:
         for search in run["searches"] if run["task"] in AIMED_AT else ():
             lost, wanted = search["dev"]["loss_in_points"], search["wanted"]
@@ -157,8 +158,8 @@ def _less_than_printed(runs: list[dict[str, Any]]) -> str:
     }
     shown = ", ".join(f"{how} {sum(less)}" for how, less in counts.items())
     return (
-        f"Padded to 128, less is lost than the paper prints in this many of {len(known)} cases: {shown}. The models here "
-        "are smaller than the paper's and saw fewer rows, and the best of five ways is the best on these very rows."
+        f"Padded to 128, less is lost than the paper prints in this many of {len(known)} cases: {shown}. The models "
+        "here are smaller than the paper's and saw fewer rows, and the best of five ways is the best on these very rows."
     )
 
 
