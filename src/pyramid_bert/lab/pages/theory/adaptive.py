@@ -25,7 +25,7 @@ def section(found: Measured, docs: Path) -> str:
         "## Lengths that follow the text",
         "`Schedule.adaptive(radius)` keeps, for each text and layer, the fewest tokens (in eighths of its length) "
         "whose covering radius is at most a share of what keeping only CLS would leave. MiniLM-L6 fine-tuned on each "
-        "task; radius and keep ratios were chosen for the same ideal speed-up on training texts as long as dev texts, and "
+        "task; radius and keep ratios were chosen for the same ideal speed-up on training texts as long as dev texts; "
         "no pyramid was trained. On the dev set the two may come out at different speed-ups: compare with the last two "
         f"columns in view. *In batches* counts what batches of {results[0]['batch_size']} texts of like length cost, "
         "where the widest row decides for all.",

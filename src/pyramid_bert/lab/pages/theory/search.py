@@ -159,7 +159,7 @@ def _less_than_printed(runs: list[dict[str, Any]]) -> str:
     shown = ", ".join(f"{how} {sum(less)}" for how, less in counts.items())
     return (
         f"Padded to 128, less is lost than the paper prints in this many of {len(known)} cases: {shown}. The models "
-        "here are smaller than the paper's and saw fewer rows, and the best of five ways is the best on these very rows."
+        "here are smaller than the paper's and saw fewer rows, and the best of five ways is the best on these rows."
     )
 
 
