@@ -173,6 +173,17 @@ def write_study():
 
 
 @pytest.fixture(scope="session")
+def table_rows():
+    """The rows of all tables of a Markdown page, each a list of cells; without the lines under the heads."""
+
+    def rows(page):
+        lines = (line for line in page.splitlines() if line.startswith("|") and not line.startswith("|---"))
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    return rows
+
+
+@pytest.fixture(scope="session")
 def vocabulary():
     """The ids of the special tokens and the list of ordinary words."""
     return SimpleNamespace(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK, words=tuple(WORDS))

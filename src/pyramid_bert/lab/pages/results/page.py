@@ -172,14 +172,9 @@ def page(runs: Sequence[Run], paper: Paper, docs: Path, results: Results) -> str
     parts += [section(run, paper, docs) for run in others]
     parts.append(ablations(results, SAID, docs) if begun else "")
     if prizes:
-        parts += [PRIZE_HEAD, "".join(map(how_close, prizes)), *(prize_section(run, docs) for run in prizes)]
+        found = {f"{run.study.name} with {backbone_name(run)}": points(run) for run in prizes}
+        parts += [PRIZE_HEAD, closeness(found), *(prize_section(run, docs) for run in prizes)]
     return joined(parts) + "\n"
-
-
-def how_close(run: Run) -> str:
-    """How close a study comes to the prize, by measured and by ideal speed-ups."""
-    whose, found = f"{run.study.name} with {backbone_name(run)}", points(run)
-    return "".join(closeness(whose, found, axis) for axis in ("measured-c", "ideal-c"))
 
 
 def section(run: Run, paper: Paper, docs: Path) -> str:

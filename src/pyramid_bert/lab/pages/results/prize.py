@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...markdown import joined, table
 from ...report.collect import best_axis
@@ -32,35 +32,38 @@ def _speed(point: Point, axis: str) -> str:
     return NOTHING if speed is None else f"{speed:.2f}x ({min(point.speeds[axis]):.2f}x)"
 
 
-def closeness(whose: str, found: Sequence[Point], axis: str) -> str:
-    """How close a study's configurations come to the prize; empty when none has a place on the axis.
+def closeness(runs: Mapping[str, Sequence[Point]]) -> str:
+    """How close configurations come to the prize, by measured and by ideal speed-ups.
 
     Args:
-        whose: The study and its model.
-        found: Its configurations.
-        axis: "ideal-c" or "measured-c".
+        runs: A study and its model -> its configurations.
     """
-    placed = [(speed, point) for point in found if (speed := point.speed(axis)) is not None]
+    rows = [
+        [name, axis.removesuffix("-c"), *found]
+        for name, points in runs.items()
+        for axis in ("measured-c", "ideal-c")
+        if (found := _closest(points, axis))
+    ]
+    head = ["study", "speeds", f"least lost at {WANTED_SPEED:g}x or faster", "too many points lost"]
+    return table([*head, f"fastest that loses at most {ALLOWED_LOSS:g}"], rows, left=2)
+
+
+def _closest(points: Sequence[Point], axis: str) -> list[str]:
+    placed = [(speed, point) for point in points if (speed := point.speed(axis)) is not None]
     if not placed:
-        return ""
-    fast = [point for speed, point in placed if speed >= WANTED_SPEED]
-    good = [(speed, point) for speed, point in placed if point.lost <= ALLOWED_LOSS]
-    words = f"{whose}, {axis.partition('-')[0]}: "
-    if fast:
-        best = min(fast, key=lambda point: point.lost)
-        short = best.lost - ALLOWED_LOSS
-        words += f"at {WANTED_SPEED:g}x or faster the least lost is {best.lost:.2f} points ({_name(best, axis)}): "
-        words += "won. " if short <= 0 else f"missed by {short:.2f}. "
-    else:
-        words += f"nothing is as fast as {WANTED_SPEED:g}x. "
-    if good:
-        _, best = max(good, key=lambda pair: (pair[0], -pair[1].lost))
-        words += f"The fastest that loses at most {ALLOWED_LOSS:g} is {_name(best, axis)}: {best.lost:.2f} lost."
-    else:
-        words += f"Everything loses more than {ALLOWED_LOSS:g}."
-    return f"- {words}\n"
+        return []
+    fast = min((point for speed, point in placed if speed >= WANTED_SPEED), key=lambda p: p.lost, default=None)
+    good = max(
+        (pair for pair in placed if pair[1].lost <= ALLOWED_LOSS),
+        key=lambda pair: (pair[0], -pair[1].lost),
+        default=(0.0, None),
+    )[1]
+    short = NOTHING if fast is None else f"{max(0.0, fast.lost - ALLOWED_LOSS):.2f}"
+    return [_name(fast, axis), short, _name(good, axis)]
 
 
-def _name(point: Point, axis: str) -> str:
-    seeds = point.change.seeds
-    return f"{point.method} {point.configuration}, {point.speed(axis):.2f}x, {seeds} seed{'' if seeds == 1 else 's'}"
+def _name(point: Point | None, axis: str) -> str:
+    if point is None:
+        return NOTHING
+    seeds = f"{point.change.seeds} seed{'' if point.change.seeds == 1 else 's'}"
+    return f"{point.lost:.2f} ({point.method} {point.configuration}, {point.speed(axis):.2f}x, {seeds})"
