@@ -16,7 +16,7 @@ from ..study.store import Store
 
 
 class Measured:
-    """The measurements of a page.
+    """The measurements of a page. One that has no command any more can still be read.
 
     Args:
         root: The repository.
@@ -32,11 +32,11 @@ class Measured:
     def read(self, name: str) -> dict[str, Any] | None:
         """A measurement with its `command`; None if it was not made."""
         record = self.store.read(name)
-        return None if record is None else {**record, "command": self.commands[name]}
+        return None if record is None else {**record, "command": self.commands.get(name, record["command"])}
 
     def named(self, prefix: str) -> list[dict[str, Any]]:
         """The measurements that were made whose names begin so, by name."""
-        found = [self.read(name) for name in sorted(self.commands) if name.startswith(prefix)]
+        found = (self.read(name) for name in sorted(self.store.records) if name.startswith(prefix))
         return [record for record in found if record is not None]
 
     def ran(self) -> str:

@@ -1,7 +1,6 @@
 """docs/results.md from results/ and experiments/, and its pictures in docs/images.
 
-Nothing is trained or measured here: `pyramid-bert study run` and `benchmarks/importance.py` do that. Pictures are drawn
-if matplotlib is installed. A study with no result is counted, and has no section.
+Nothing is trained here: `pyramid-bert study run` does that. Pictures are drawn if matplotlib is installed. A study with no result is counted, and has no section.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from ...report.figures import fitted_lines, importance, styled
 from ...study.axes import AXES
 from ...study.plot import draw
 from ...study.runs import Run, all_runs, points
+from ..measured import Measured
 from ..pictures import save, shrink
 from .ablations import ablations
 from .paper import Paper, read_paper
@@ -134,6 +134,13 @@ means of neighbours. Means of neighbours win, as they do without a teacher at me
 find. MRPC loses nothing by them, STS-B and CoLA lose most. Not yet run: a second seed, a model of 12 layers whose CLS
 vectors are matched as well (`prize-e5`), and longer training.
 """
+
+
+def measured(root: Path) -> Measured:
+    """The measurements of token importance."""
+    models = {"sst2": "$PYRAMID_E5_SST2", "mrpc": "$PYRAMID_MRPC"}
+    commands = {task: f"python benchmarks/importance.py {model} {task} $PYRAMID_DATA" for task, model in models.items()}
+    return Measured(root, "ablation-importance", commands)
 
 
 def write(root: Path) -> str:
