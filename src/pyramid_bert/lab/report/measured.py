@@ -13,8 +13,8 @@ from .markup import Html, command, missing, section, table, tag
 
 def speed(results: Results) -> Html:
     """What was measured of speed: ledgers, throughput and training."""
-    again = "python benchmarks/make_performance.py --measure"
-    says = "remove its file from results, then:"
+    again = "python -m pyramid_bert.lab.pages performance --measure"
+    says = "with the name of a measurement, or for what is missing:"
     parts: list[Html] = []
     ledgers = [entry for _, entry in results.named("bench-") if "realised_over" in entry and "entries" in entry]
     if ledgers:
