@@ -11,7 +11,7 @@ import pytest
 from pyramid_bert.errors import UnknownNameError
 from pyramid_bert.lab.pages import lra, performance
 from pyramid_bert.lab.pages.__main__ import main
-from pyramid_bert.lab.pages.measured import Measured
+from pyramid_bert.lab.pages.commands import Commands
 from pyramid_bert.lab.pages.results import page as results
 from pyramid_bert.lab.pages.theory import page as theory
 
@@ -51,8 +51,8 @@ def test_what_is_missing_is_measured_and_a_name_is_measured_again(tmp_path, monk
 
     monkeypatch.delenv("NOT_SET", raising=False)
     commands = {"a-1": prints({"n": 1, "machine": {}}), "a-2": prints([{"n": 2}]), "b": "python $NOT_SET"}
-    Measured(tmp_path, "bench", commands).measure()
-    found = Measured(tmp_path, "bench", {**commands, "a-1": prints({"n": 3})})
+    Commands(tmp_path, "bench", commands).measure()
+    found = Commands(tmp_path, "bench", {**commands, "a-1": prints({"n": 3})})
     assert "NOT_SET" in capsys.readouterr().err
     assert [record["n"] for record in found.named("a-")] == [1, 2]
     assert found.read("b") is None

@@ -24,7 +24,7 @@ from pyramid_bert.lab.study import executors
 from pyramid_bert.lab.study.cell import Site, run_cell
 from pyramid_bert.lab.study.display import Display, outcome, status_of, status_table
 from pyramid_bert.lab.study.executors import InTurn, Processes, RayTasks
-from pyramid_bert.lab.study.runner import Run, choose
+from pyramid_bert.lab.study.runner import Runner, choose
 from pyramid_bert.lab.study.spec import read_study
 from pyramid_bert.lab.study.store import Pace, Store
 
@@ -67,7 +67,7 @@ def note_process(cell, folder):
 
 
 def make(folder, **settings):
-    return Run(cells=CELLS, store=Store(folder / "s.jsonl"), has_weights=lambda key: True, **settings)
+    return Runner(cells=CELLS, store=Store(folder / "s.jsonl"), has_weights=lambda key: True, **settings)
 
 
 def noted(folder):
@@ -128,7 +128,7 @@ def test_only_some_and_what_they_start_from(tmp_path):
 
 def test_a_dense_model_that_is_gone_is_trained_again_when_it_is_needed(tmp_path):
     make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    run = Run(
+    run = Runner(
         cells=CELLS, store=Store(tmp_path / "s.jsonl"), has_weights=lambda key: len(noted(tmp_path)) > 6, again=True
     )
     assert run.plan([CELLS[1]]) == CELLS[:2]

@@ -155,11 +155,11 @@ def _check(args: argparse.Namespace, study: Study) -> None:
 def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], store: Store, site: Site) -> Summary:
     from ..lab.study.display import Display
     from ..lab.study.executors import InTurn
-    from ..lab.study.runner import Run
+    from ..lab.study.runner import Runner
     from ..lab.study.store import Pace
 
     by_key = {cell.key: cell for cell in cells}
-    job = Run(
+    job = Runner(
         cells=cells,
         store=store,
         has_weights=lambda key: site.has_dense(by_key[key]),

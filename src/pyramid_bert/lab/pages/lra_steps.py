@@ -12,7 +12,7 @@ from typing import Any
 
 from ..markdown import command, joined, table
 from ..study.arena import STUDY_TASKS
-from .measured import Measured
+from .commands import Commands
 
 TASKS = ("cifar10", "pathfinder32", "text")
 KEEPS = (0.49, 0.8)
@@ -43,12 +43,12 @@ COMMANDS = {
 }
 
 
-def measured(root: Path) -> Measured:
+def measured(root: Path) -> Commands:
     """The measurements of steps."""
-    return Measured(root, "bench-lra", COMMANDS)
+    return Commands(root, "bench-lra", COMMANDS)
 
 
-def steps(found: Measured) -> str:
+def steps(found: Commands) -> str:
     """The section, empty when nothing was measured."""
     made = [record for name in COMMANDS if (record := found.read(name))]
     return section(made) if made else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..markdown import command, described, joined, table
-from .measured import Measured
+from .commands import Commands
 
 BENCH = "pyramid-bert bench --size base --rounding floor --reduce drop --json"
 REAL = "$PYRAMID_MODEL {task} $PYRAMID_DATA"
@@ -66,9 +66,9 @@ TARGETS = """## Near the aim, or short of it
 Columns = Mapping[str, Callable[[dict[str, Any]], str]]
 
 
-def measured(root: Path) -> Measured:
+def measured(root: Path) -> Commands:
     """The measurements of this page."""
-    return Measured(root, "bench", COMMANDS)
+    return Commands(root, "bench", COMMANDS)
 
 
 def write(root: Path) -> str:

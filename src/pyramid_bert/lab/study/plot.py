@@ -12,7 +12,7 @@ from ...errors import MissingExtraError, PyramidError
 from ...files import check_writable_file
 from .axes import AXES
 from .methods import CORESETS, DENSE, METHODS, in_order
-from .pareto import Point, pareto_front
+from .pareto import XY, pareto_front
 from .table import Result
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def figure(
     return picture
 
 
-def means(results: Sequence[Result], method: str) -> list[Point]:
+def means(results: Sequence[Result], method: str) -> list[XY]:
     """The points of a method, each the mean over seeds, in per cent."""
     groups: dict[str, list[Result]] = {}
     for result in results:

@@ -45,7 +45,7 @@ def choose(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
 
 
 @dataclass
-class Run:
+class Runner:
     """One run over the cells of a study.
 
     Attributes:

@@ -14,7 +14,7 @@ from ...text.metrics import CLASSIFICATION, REGRESSION
 from .axes import AXES
 from .grid import Cell
 from .methods import CORESETS, CS_OPT, DENSE, in_order
-from .pareto import Point, pareto_front, value_at
+from .pareto import XY, pareto_front, value_at
 from .store import Store
 
 MEAN = "mean"
@@ -209,7 +209,7 @@ def best_coresets(results: Sequence[Result]) -> list[Result]:
     return [Result(r.task, CS_OPT, r.configuration, r.seed, r.value, r.x) for rows in best for r in rows]
 
 
-def fronts(results: Sequence[Result], method: str) -> dict[int, list[Point]]:
+def fronts(results: Sequence[Result], method: str) -> dict[int, list[XY]]:
     """The Pareto front of a method on one task, by seed."""
     seeds = sorted({r.seed for r in results if r.method == method and r.x is not None})
     return {

@@ -1,6 +1,7 @@
 """docs/results.md from results/ and experiments/, and its pictures in docs/images.
 
-Nothing is trained here: `pyramid-bert study run` does that. Pictures are drawn if matplotlib is installed. A study with no result is counted, and has no section.
+Nothing is trained here: `pyramid-bert study run` does that. Pictures are drawn if matplotlib is installed. A study with
+no result is counted, and has no section.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...report.figures import fitted_lines, importance, styled
 from ...study.axes import AXES
 from ...study.plot import draw
 from ...study.runs import Run, all_runs, points
-from ..measured import Measured
+from ..commands import Commands
 from ..pictures import save, shrink
 from .ablations import ablations
 from .paper import Paper, read_paper
@@ -76,7 +77,7 @@ speed-ups over c where nothing else is said; dense has 68.2:
   1.5x and 2x (67.6 and 64.4), and the best of all on MRPC there.
 - **Beyond.** Merging what is not kept is the best from 2.5x on (61.9, and 59.6 at 3x), above all on STS-B (72.2 at 3x,
   CS-1 52.3) and SST-2 (81.7, CS-1 78.4); at 1.5x and 2x attention is ahead of it (67.8 and 64.4).
-- **Measured**, the order changes: rows are short here, so choosing costs much beside computing, and attention's
+- **Commands**, the order changes: rows are short here, so choosing costs much beside computing, and attention's
   probabilities have to be spelled out to choose by them. At a measured 2x attention has 61.1, CS-opt 61.6, merging
   62.5, and pooling, which has nothing to choose, 63.7.
 - **Longer texts lose less.** IMDB at 256 tokens, one seed, speeds measured: dense 87.2, merging 85.9 at 2x over c and
@@ -136,11 +137,11 @@ vectors are matched as well (`prize-e5`), and longer training.
 """
 
 
-def measured(root: Path) -> Measured:
+def measured(root: Path) -> Commands:
     """The measurements of token importance."""
     models = {"sst2": "$PYRAMID_E5_SST2", "mrpc": "$PYRAMID_MRPC"}
     commands = {task: f"python benchmarks/importance.py {model} {task} $PYRAMID_DATA" for task, model in models.items()}
-    return Measured(root, "ablation-importance", commands)
+    return Commands(root, "ablation-importance", commands)
 
 
 def write(root: Path) -> str:

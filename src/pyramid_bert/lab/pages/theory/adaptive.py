@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...markdown import joined, table
-from ..measured import Measured
+from ..commands import Commands
 from ..pictures import drawn
 from . import pictures, source
 
@@ -16,7 +16,7 @@ COMMANDS = {
 }
 
 
-def section(found: Measured, docs: Path) -> str:
+def section(found: Commands, docs: Path) -> str:
     """Adaptive lengths against fixed ones."""
     results = found.named("adaptive-")
     if not results:

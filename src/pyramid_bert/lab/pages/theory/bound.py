@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...markdown import joined, table
-from ..measured import Measured
+from ..commands import Commands
 from ..pictures import drawn
 from . import pictures
 
@@ -39,7 +39,7 @@ _NAMES = {
 }
 
 
-def section(found: Measured, docs: Path) -> str:
+def section(found: Commands, docs: Path) -> str:
     """Both sides of the bound, and a table by layer for each run."""
     results = {_schedule(data): data for name in COMMANDS if (data := found.read(name)) is not None}
     if not results:

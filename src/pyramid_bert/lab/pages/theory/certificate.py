@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...markdown import joined, table
-from ..measured import Measured
+from ..commands import Commands
 from ..pictures import drawn
 from . import pictures, source
 
@@ -15,7 +15,7 @@ SCORES = ("random", "confidence", "radius", "both")
 SHOWN = (0.02, 0.05, 0.1, 0.2)
 
 
-def section(found: Measured, docs: Path) -> str:
+def section(found: Commands, docs: Path) -> str:
     """What finds the answers that are not the dense model's."""
     results = found.named("certificate-")
     if not results:
@@ -27,7 +27,7 @@ def section(found: Measured, docs: Path) -> str:
         "all tokens; the columns say which share of all flips that removes when texts are chosen at random, by the "
         "pyramid's own lack of confidence, by the sum of its covering radii, and by both (logistic regression, fitted "
         "on other texts). The ideal speed-up over the dense model counts the second runs, chosen by confidence. "
-        "Measured with version 0.1.0; the scores that use radii were then removed.",
+        "Commands with version 0.1.0; the scores that use radii were then removed.",
     ]
     for result in results:
         parts += [_certificate_table(result), _roc_table(result), source(result)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...markdown import command, described, joined
-from ..measured import Measured
+from ..commands import Commands
 from . import adaptive, bound, certificate, parallelism, search
 
 SECTIONS = (bound, parallelism, certificate, adaptive, search)
@@ -21,9 +21,9 @@ with 8000 rows and 2 epochs. `PYRAMID_MODEL` (SST-2), `PYRAMID_MRPC`, `PYRAMID_C
 ones of MiniLM-L6 that experiments/glue-lite.toml leaves in runs/dense, seed 0."""
 
 
-def measured(root: Path) -> Measured:
+def measured(root: Path) -> Commands:
     """The measurements of this page."""
-    return Measured(root, "theory", COMMANDS)
+    return Commands(root, "theory", COMMANDS)
 
 
 def write(root: Path) -> str:

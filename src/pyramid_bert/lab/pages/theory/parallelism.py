@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...markdown import joined, table
-from ..measured import Measured
+from ..commands import Commands
 from ..pictures import drawn
 from . import pictures
 
@@ -19,7 +19,7 @@ m = 1 it is proved to be at most 2. A share of 0.1 is one centre a step for k up
 for larger k only. "Keeping CLS" is the best radius with CLS over the best without that condition."""
 
 
-def section(found: Measured, docs: Path) -> str:
+def section(found: Commands, docs: Path) -> str:
     """Ratios to the optimum, by kind of points and m."""
     data = found.read("radius-sst2")
     if data is None:

@@ -9,7 +9,7 @@ from ....config import PyramidConfig
 from ....cost import Cost
 from ....tune.candidates import described
 from ...markdown import joined, table
-from ..measured import Measured
+from ..commands import Commands
 from ..pictures import drawn
 from . import pictures, source
 from .pictures import lost_by_rest
@@ -46,7 +46,7 @@ TITLES = {
 }
 
 
-def section(found: Measured, docs: Path) -> str:
+def section(found: Commands, docs: Path) -> str:
     """What a dense classifier loses as a pyramid with the same weights."""
     runs = found.named("search-")
     if not runs:

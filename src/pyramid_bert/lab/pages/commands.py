@@ -15,7 +15,7 @@ from ...errors import UnknownNameError
 from ..study.store import Store
 
 
-class Measured:
+class Commands:
     """The measurements of a page. One that has no command any more can still be read.
 
     Args:
