@@ -127,7 +127,7 @@ def test_rendering():
     table = tabulate(results(), "ideal-c", {"rte": "RTE"}, [2.0, 3.5])
     text = markdown("tiny", table)
     assert text.splitlines()[2:] == [
-        "| at | | RTE |",
+        "| at |  | RTE |",
         "|---|---|---:|",
         "|  | Dense | 85.0 ± 7.1 |",
         "| 2x | CS-1 | 77.5 ± 3.5 |",  # 0.80, and 0.75 halfway between 1x and 3x
