@@ -65,7 +65,7 @@ def _buckets(lengths: list[int]) -> list[list[int]]:
 
 
 def _packed(items: list) -> dict[str, torch.Tensor]:
-    """Texts one after another in one row: (1, S), with positions of their own and a mask (1, 1, S, S)."""
+    """Texts one after another in one row: (1, S), with positions from 0 for each text and a mask (1, 1, S, S)."""
     ids = torch.tensor([[token for item in items for token in item.input_ids]])
     positions = torch.tensor([[place for item in items for place in range(len(item))]])
     owner = torch.tensor([number for number, item in enumerate(items) for _ in range(len(item))])

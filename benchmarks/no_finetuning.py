@@ -6,7 +6,7 @@ python benchmarks/no_finetuning.py MODEL TASK DATA --paper-only
 MODEL is a dense classifier that was trained on `sample_rows(load_task(TASK, DATA), ROWS, seed=0)`, for example by
 `benchmarks/no_finetuning.py --train BASE MODEL TASK DATA --trained-on ROWS`. The search sees only training rows that
 are not in that sample, whole sentences as long as dev rows are (SST-2 trains on phrases and is asked about sentences);
-every figure is of the dev set, of which it sees nothing else. Prints JSON.
+every figure is of the dev set, and the search sees only the lengths of its rows. Prints JSON.
 """
 
 import argparse
@@ -20,8 +20,7 @@ from samples import as_long_as, whole
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
-from pyramid_bert.families import base_model
-from pyramid_bert.families.surgery import set_sensitivity
+from pyramid_bert.families import base_model, set_sensitivity
 from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.metrics import metrics_of
 from pyramid_bert.text.sampling import sample_rows, shuffled, table_hash

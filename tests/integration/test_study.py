@@ -320,7 +320,7 @@ def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_
     ("change", "code", "message"),
     [
         (("methods = [", "methods = ["), 1, "no such folder: nowhere"),
-        (("seeds", "seeds ="), 2, "is no TOML file"),
+        (("seeds", "seeds ="), 2, "is not a TOML file"),
         (('"CS-1"', '"CS-l"'), 2, "unknown method 'CS-l'; did you mean 'CS-1'?"),
         (("tasks.sst2", "tasks.sst3"), 2, "unknown task 'sst3'; did you mean 'sst2'?"),
         (
@@ -351,7 +351,7 @@ def test_mistakes_are_found_before_any_work(study, capsys, change, code, message
         (["run", "--only", "xyz"], 1, "no cell is meant by 'xyz'"),
         (["status", "--only", "xyz"], 1, "no cell is meant by 'xyz'"),
         (["table", "--metric", "acuracy"], 2, "unknown metric 'acuracy'; did you mean 'accuracy'?"),
-        (["run", "--measure", "--jobs", "2"], 2, "--measure runs alone"),
+        (["run", "--measure", "--jobs", "2"], 2, "--measure runs nothing beside it"),
         (["table", "--at", "fast"], 2, "--at takes numbers"),
         (["table", "--markdown", "--json"], 2, "not both"),
         (["plot"], 1, "nothing to draw"),

@@ -281,7 +281,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(ExperimentError, match="is a folder"):
         load_study(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ExperimentError, match="is no TOML file"):
+    with pytest.raises(ExperimentError, match="is not a TOML file"):
         load_study(tmp_path / "binary.toml")
 
 

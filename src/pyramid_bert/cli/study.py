@@ -56,11 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_only(group)
     group.add_argument("--retry", action="store_true", help="run cells again that failed")
     group.add_argument("--again", action="store_true", help="run the chosen cells again even if they are done")
-    group.add_argument("--limit-minutes", type=float, metavar="M", help="start no cell after so many minutes")
-    group.add_argument(
-        "--measure", action="store_true", help="measure speeds, alone, on a quiet machine; train nothing"
-    )
-    group = run_parser.add_argument_group("by whom")
+    group.add_argument("--limit-minutes", type=float, metavar="M", help="start no cell after this many minutes")
+    group.add_argument("--measure", action="store_true", help="measure speeds on a quiet machine; train nothing")
+    group = run_parser.add_argument_group("where cells run")
     group.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: 1)")
     group.add_argument(
         "--threads", type=int, metavar="N", help="threads of a cell (default: cores / jobs; with Ray: 1)"
@@ -147,7 +145,7 @@ def _check(args: argparse.Namespace, study: Study) -> None:
         if value is not None and not value >= low:
             raise UsageError(f"--{option.replace('_', '-')} must be at least {low}, got {value:g}")
     if args.measure and (args.ray or args.jobs or args.limit_minutes is not None):
-        raise UsageError("--measure runs alone: leave out --jobs, --ray and --limit-minutes")
+        raise UsageError("--measure runs nothing beside it: leave out --jobs, --ray and --limit-minutes")
     if args.measure and study.measure is None:
         raise UsageError(f"{args.file} asks for no measurements; set measure = true in it")
 

@@ -25,7 +25,7 @@ compute every token of the last layer, and so do both sides here. *Choosing* is 
 was chosen, by the compiled loop (numba, of the extra `fast`); *memory* the peak of forward and backward without weights
 and their gradients. Compare within a row: the same step took up to a third longer in one run than in another."""
 CLS_ALONE = """\
-The same with CLS alone computed in the last layer, on both sides, as models run here unless told otherwise. Of a model
+The same with only CLS computed in the last layer, on both sides, as models run here unless told otherwise. Of a model
 of one layer little is left then, so choosing is a larger share of a shorter step:"""
 
 

@@ -55,7 +55,7 @@ class Site:
         model: Where the pretrained model is: a folder, or a name on the hub; "" where none is needed.
         data: The folder of the tasks; None for the hub.
         work: Where the dense classifiers of all studies are kept.
-        threads: Threads for torch; None leaves it alone.
+        threads: Threads for torch; None for its default.
         weights: Hash of the pretrained weights.
         rows: Hashes of the rows of each task, under "train" and "dev".
         commit: The commit of this library, for the record.

@@ -74,7 +74,7 @@ def attempt(work: Work, cell: Cell) -> dict[str, Any]:
 
 
 def failed(cell: Cell, reason: str, trace: TracebackType | None = None, *, disk: bool = False) -> dict[str, Any]:
-    """The record of a cell that went wrong; `disk` when it is no fault of the cell and no other would do better."""
+    """The record of a cell that failed; `disk` if the disk was full or read-only: others would fail too."""
     frames = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]
     return {
         "format": 1,

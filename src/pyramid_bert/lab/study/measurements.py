@@ -1,4 +1,4 @@
-"""The speed measurements of a study: which there are, which are left, and making them, one pyramid after another."""
+"""The speed measurements of a study: what is wanted, what is left, and the loop that makes them one by one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Measurements:
     def run(
         self, todo: Mapping[str, Cell], work: Callable[[Cell], dict[str, Any]], watcher: Watcher | None = None
     ) -> Summary:
-        """Measures; each record is on disk the moment it is there. What failed before and is not in `todo` failed.
+        """Measures, and writes each record at once. What failed before and is not in `todo` counts as failed.
 
         Args:
             todo: From `left`.

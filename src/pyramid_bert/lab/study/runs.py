@@ -86,12 +86,12 @@ class Run:
 
 
 def load_runs(experiments: Path, results: Path) -> list[Run]:
-    """The experiments of which at least one cell is done, by name."""
+    """The experiments with at least one finished cell, by name."""
     return [run for run in all_runs(experiments, results) if run.records]
 
 
 def all_runs(experiments: Path, results: Path) -> list[Run]:
-    """All experiments by name, done or not; Long Range Arena has a page of its own."""
+    """All experiments by name, done or not; those of Long Range Arena are on another page."""
     runs = []
     for path in sorted(experiments.glob("*.toml")):
         study = load_study(path)
@@ -158,6 +158,6 @@ def points(run: Run) -> list[Point]:
 
 
 def _by_task(results: Sequence[Result], tasks: Mapping[str, str]) -> tuple[float, ...]:
-    """The speed-up on each task, which no seed changes; empty unless it is known for all of them."""
+    """The speed-up on each task, the same for all seeds; empty unless it is known for all of them."""
     speeds = {r.task: r.x for r in results if r.x is not None}
     return tuple(speeds[task] for task in tasks) if len(speeds) == len(tasks) else ()

@@ -176,7 +176,7 @@ def load_study(path: str | Path) -> Study:
             f"{path} is a folder; name an experiment file, such as experiments/glue-lite.toml"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path} is no TOML file: {error}") from error
+        raise ExperimentError(f"{path} is not a TOML file: {error}") from error
     try:
         return read_study({"name": path.stem, **data})
     except ExperimentError as error:
@@ -362,7 +362,7 @@ class _Reader:
 
 
 def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
-    """The schedule that an entry of `configurations` stands for; its keys say of which sort it is.
+    """The schedule that an entry of `configurations` stands for; its keys decide which kind it is.
 
     Example:
         >>> make_schedule("select", {"keep_ratio": 0.25, "last_layer": 3}).kind

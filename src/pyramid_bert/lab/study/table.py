@@ -18,7 +18,7 @@ from .pareto import XY, pareto_front, value_at
 from .store import Store
 
 MEAN = "mean"
-METRICS = tuple(name for name in (*CLASSIFICATION, *REGRESSION) if name != "rmse")  # of which more is better
+METRICS = tuple(name for name in (*CLASSIFICATION, *REGRESSION) if name != "rmse")  # more is better
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def ablations(results: Results, said: Mapping[str, str], docs: Path) -> str:
     """All ablations: those whose results are there, and the commands of the others.
 
     Args:
-        results: Studies of which something is done, and files.
+        results: From `collect_results`.
         said: Key of an ablation -> words on it that are written by hand.
         docs: Where the page will be; pictures are shown if they are in its `images`.
     """

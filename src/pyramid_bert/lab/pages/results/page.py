@@ -55,7 +55,7 @@ standard deviation over seeds, without ± where there is one seed, and "–" whe
 
 All experiments but those on [Long Range Arena](lra.md). A cell is one method, configuration, task and seed. What is not
 done was not run, and counts nowhere. Dense classifiers that another study trained are taken over, and their times
-counted there. Times are wall clock, added up over cells of which several may have run at once.
+counted there. Times are wall clock, added up over cells, some of which ran at once.
 """
 
 # ---- what no record can say: to be kept true by hand ----
@@ -102,7 +102,7 @@ Choosing is a compiled loop here whatever m is, so one centre at a time costs ne
 to take more.
 """,
     "placement": """\
-The pairs are of equal configurations, of which the end is the slower one. Read at equal speed, in the picture, the
+The pairs are of equal configurations; the end is the slower place. Read at equal speed, in the picture, the
 middle is the better place to drop tokens, and the end no worse a place to merge them.
 """,
     "schedules": """\
