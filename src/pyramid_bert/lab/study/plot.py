@@ -35,15 +35,15 @@ def draw(
     name: str,
     suffixes: Sequence[str] = (".png", ".svg"),
 ) -> list[Path]:
-    """Draws what is done and returns the files written: `out` with each of the suffixes.
+    """Draws `results`, from `table.collect`, and returns the files written: `out` with each of the suffixes.
 
     Args:
-        results: From `table.collect`.
-        axis: Their axis.
+        results: What is done, with places on `axis`.
+        axis: A key of `AXES`.
         titles: Task -> title of its panel.
         metrics: Task -> name of its metric.
-        out: Where the pictures go.
-        name: Of the study, for the title.
+        out: The picture to write; its suffix is replaced.
+        name: The study's name, for the title.
         suffixes: The formats wanted.
     """
     picture = figure(results, axis, titles, metrics, name)

@@ -56,9 +56,9 @@ def prepare(
     Args:
         study: The experiment.
         cells: The cells to be run.
-        store: Where results go.
+        store: Its results.
         file: The experiment file, for the record.
-        model: Where the model is, if not where the experiment says.
+        model: Where the model is, if the experiment does not say.
         data: The folder of the tasks; None for the hub.
         work: Where the dense classifiers of all studies are kept.
         threads: Threads for torch.

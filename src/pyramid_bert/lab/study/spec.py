@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,44 +123,44 @@ class Study:
         """The cells of one task and seed, the dense one first."""
         sample = self.tasks[name]
         own = {"epochs": task.epochs, "batch_size": task.batch_size, "learning_rate": task.learning_rate}
-        dense = self._cell(name, task, seed, training={**own, **self.dense, **sample.dense})
-        training = {**own, **self.pyramid, **sample.pyramid}
-        block = [dense]
-        for method in self.methods.values():
-            for schedule in self.configurations[kind_of(method, name)]:
-                block.append(self._cell(name, task, seed, method, schedule, {**training, **method.training}, dense))
-        return block
-
-    def _cell(
-        self,
-        name: str,
-        task: Task,
-        seed: int,
-        method: Method | None = None,
-        schedule: Schedule | None = None,
-        training: Mapping[str, Any] | None = None,
-        dense: Cell | None = None,
-    ) -> Cell:
-        untrained = dense is not None and self.selection == "inference"
-        distills = method is not None and method.distills
-        from_dense = dense is not None and (untrained or self.start == "dense")
-        if training is not None and not distills:
-            training = {key: value for key, value in training.items() if key not in DISTILLING}
-        sample = self.tasks[name]
-        return Cell(
+        dense = Cell(
             model=self.model,
             task=name,
             rows=sample.rows,
             dev_rows=sample.dev_rows,
             max_length=sample.max_length or task.max_length,
-            method=DENSE if method is None else method.name,
-            schedule=schedule,
-            settings={} if method is None else method.settings,
-            training=None if untrained or training is None else _plain(training),
-            distills=distills,
+            method=DENSE,
+            schedule=None,
+            settings={},
+            training=_plain({**own, **self.dense, **sample.dense}),
+            distills=False,
             seed=seed,
+            start="pretrained",
+            dense=None,
+        )
+        training = {**own, **self.pyramid, **sample.pyramid}
+        return [
+            dense,
+            *(
+                self._pyramid(dense, method, schedule, {**training, **method.training})
+                for method in self.methods.values()
+                for schedule in self.configurations[kind_of(method, name)]
+            ),
+        ]
+
+    def _pyramid(self, dense: Cell, method: Method, schedule: Schedule, training: Mapping[str, Any]) -> Cell:
+        untrained = self.selection == "inference"
+        from_dense = untrained or self.start == "dense"
+        used = {key: value for key, value in training.items() if method.distills or key not in DISTILLING}
+        return replace(
+            dense,
+            method=method.name,
+            schedule=schedule,
+            settings=method.settings,
+            training=None if untrained else _plain(used),
+            distills=method.distills,
             start="dense" if from_dense else "pretrained",
-            dense=dense.key if dense is not None and (from_dense or distills) else None,
+            dense=dense.key if from_dense or method.distills else None,
         )
 
 
