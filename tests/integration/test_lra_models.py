@@ -22,6 +22,7 @@ from pyramid_bert.lab.lra.run import LraRows, default_settings, describe, run_lr
 from pyramid_bert.lab.study.arena import STUDY_TASKS
 from pyramid_bert.lab.study.preflight import all_cells
 from pyramid_bert.lab.study.spec import read_study
+from pyramid_bert.lab.study.store import Store
 from pyramid_bert.text.inference import outputs_of
 
 PRESETS = """
@@ -305,7 +306,7 @@ def test_a_study_of_long_range_arena(study, tmp_path, monkeypatch, capsys):
     task = STUDY_TASKS["performer-cifar10"]
     monkeypatch.setitem(STUDY_TASKS, "performer-cifar10", type(task)(**{**vars(task), "max_length": 49}))
     assert study("run") == 0
-    records = [json.loads(path.read_text()) for path in (tmp_path / "results" / "tiny").glob("performer*.json")]
+    records = [record for key, record in Store.of(tmp_path / "results", "tiny").records.items() if key != "study"]
     assert {record["cell"]["method"] for record in records} == {"Dense", "1st", "CS-1"}
     assert all(record["status"] == "done" for record in records)
     assert {record["kept"] for record in records} == {25, 49}
