@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pictures import save, shrink
-from results_ablations import ablations
+from results_ablations import ablations_page
 from results_data import Paper, read_paper
 from results_page import (
     backbone_name,
@@ -32,9 +32,9 @@ from results_prize import ALLOWED_LOSS, WANTED_SPEED, closeness, prize
 
 from pyramid_bert.files import write_text
 from pyramid_bert.lab.glue.tasks import TASKS
-from pyramid_bert.lab.report.ablations import PREFIX, kind_of
 from pyramid_bert.lab.report.charts import cells_of
-from pyramid_bert.lab.report.collect import Results, collect_results
+from pyramid_bert.lab.report.collect import Results, best_axis, collect_results
+from pyramid_bert.lab.report.compare import is_ablation, varies_schedules
 from pyramid_bert.lab.report.figures import fitted_lines, importance, styled
 from pyramid_bert.lab.study.axes import AXES
 from pyramid_bert.lab.study.plot import draw
@@ -113,15 +113,15 @@ SST-2 is a dense e5-small (12 layers; `benchmarks/no_finetuning.py --train`, 8,0
 MiniLM-L6 of glue-lite, seed 0, whose encoders 1 to 4 stand for the paper's four. One token less changes few answers, so
 the curves are ragged, and only the largest ρ are clear of chance.
 """,
-    "m": """\
+    "ablation-m": """\
 Choosing is a compiled loop here whatever m is, so one centre at a time costs next to nothing; there is little reason
 to take more.
 """,
-    "placement": """\
+    "ablation-placement": """\
 The pairs are of equal configurations, of which the end is the slower one. Read at equal speed, in the picture, the
 middle is the better place to drop tokens, and the end no worse a place to merge them.
 """,
-    "schedules": """\
+    "ablation-schedules": """\
 A range counts as wider if it is from the lowest to the highest as well as by its standard deviation. Our exponential
 schedules were chosen to be far apart, and at 2x the random ones score no less: nothing here speaks for the exponential
 shape itself. One seed.
@@ -161,9 +161,9 @@ def main() -> None:
     if find_spec("matplotlib"):
         for run in runs:
             picture(run, docs / "images")
-        for name, entry in results.importance():
+        for entry in results.importance():
             with styled():
-                save(importance(entry["rows"]), docs / "images" / f"{name}.png")
+                save(importance(entry["rows"]), docs / "images" / f"{Path(entry['file']).stem}.png")
     write_text(docs / "results.md", page(runs, read_paper(PAPER), docs, results))
 
 
@@ -185,9 +185,9 @@ def page(runs: Sequence[Run], paper: Paper, docs: Path, results: Results) -> str
     parts = [HEAD.format(backbone=paper.backbone), overview(runs) if runs else ""]
     parts += [machines(begun), REPRODUCES] if begun else ["Nothing yet."]
     prizes = [run for run in begun if is_prize(run)]
-    others = [run for run in begun if run not in prizes and not run.study.name.startswith(PREFIX)]
+    others = [run for run in begun if run not in prizes and not is_ablation(run)]
     parts += [section(run, paper, docs) for run in others]
-    parts.append(ablations(results, SAID, docs) if begun else "")
+    parts.append(ablations_page(results, SAID, docs) if begun else "")
     if prizes:
         parts += [PRIZE_HEAD, "".join(map(how_close, prizes)), *(prize_section(run, docs) for run in prizes)]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
@@ -230,11 +230,11 @@ def again(run: Run) -> str:
 
 def picture(run: Run, folder: Path) -> None:
     """Draws a study; what has no pyramid yet is not drawn."""
-    axis = "measured-c" if run.measured_throughout else "ideal-c"
+    axis = best_axis(run)
     results = run.results(axis)
     if not any(result.x is not None and result.method != "Dense" for result in results):
         return
-    if kind_of(run.study.name) == "fit":
+    if varies_schedules(run):
         with styled():
             save(fitted_lines(cells_of(run, axis), AXES[axis][0]), folder / f"{run.study.name}.png")
     else:

@@ -1,4 +1,4 @@
-"""The part of docs/results.md on the ablations, as Markdown: what the paper found, what was found here, and tables."""
+"""The ablations of docs/results.md, as Markdown: what the paper found, what was found here, and tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 
 from results_page import command, grid, setup, shown_picture, tasks
 
-from pyramid_bert.lab.report.ablations import IMPORTANCE, PREFIX, Ablation, all_ablations
-from pyramid_bert.lab.report.answers import answers, commands
+from pyramid_bert.lab.report.ablations import Ablation, ablations, run_command
 from pyramid_bert.lab.report.collect import Results
-from pyramid_bert.lab.report.findings import RULE, Finding, findings
-from pyramid_bert.lab.study.runs import Run
+from pyramid_bert.lab.report.compare import RULE
+from pyramid_bert.lab.report.grids import findings_grid
 
 HEAD = f"""## Ablations
 
@@ -23,51 +22,33 @@ with two threads sums are rounded otherwise, and a cell on MRPC has moved by up 
 """
 
 
-def ablations(results: Results, said: Mapping[str, str], docs: Path) -> str:
-    """All ablations: those whose results are there, and the commands of the others.
+def ablations_page(results: Results, said: Mapping[str, str], docs: Path) -> str:
+    """All ablations: those whose results are there, and the commands of studies that were not run.
 
     Args:
-        results: Studies of which something is done, and files.
+        results: From `collect_results`.
         said: Key of an ablation -> words on it that are written by hand.
         docs: Where the page will be; pictures are shown if they are in its `images`.
     """
-    parts, todo = [HEAD], []
-    for ablation in all_ablations(list(results.runs)):
-        if lines := _lacking(ablation, results):
-            todo.append(f"- {ablation.heading}: {'; '.join(f'`{line}`' for line in lines)}")
-        else:
-            parts.append(_section(ablation, results, said.get(ablation.key, ""), docs))
-    if todo:
-        parts += ["### Not run yet", "\n".join(todo)]
+    parts = [HEAD, *(_section(one, results, said.get(one.key, ""), docs) for one in ablations(results))]
+    if results.todo:
+        lines = [f"- {run.study.title or run.study.name}: `{run_command(run)}`" for run in results.todo]
+        parts += ["### Not run yet", "\n".join(lines)]
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
-def _lacking(ablation: Ablation, results: Results) -> list[str]:
-    """The commands for results that are not there."""
-    if ablation.kind == "importance":
-        line = f"python benchmarks/importance.py MODEL sst2 DATA > results/{IMPORTANCE}-sst2.json"
-        return [] if results.importance() else [line]
-    lacking = [name for name in ablation.studies if name not in results.runs]
-    return [f"pyramid-bert study run experiments/{name}.toml --model DIR --data DIR" for name in lacking]
-
-
-def _section(ablation: Ablation, results: Results, said: str, docs: Path) -> str:
-    parts = [f'<a id="{PREFIX}{ablation.key}"></a>', f"### {ablation.heading}", ablation.question]
-    parts += ["\n".join(map(_finding, findings(ablation, results))), said]
-    parts += [_about(results.runs[name], docs) for name in ablation.studies if name.startswith(PREFIX)]
-    if ablation.kind == "importance":
-        parts += [shown_picture(name, docs, "mutual information by rank") for name, _ in results.importance()]
-    for found in answers(ablation, results):
+def _section(one: Ablation, results: Results, said: str, docs: Path) -> str:
+    parts = [f'<a id="{one.key}"></a>', f"### {one.title}", one.question]
+    parts.append("\n".join(f"- **{found.verdict}.** Paper: {found.paper}" for found in one.findings if found.paper))
+    found = findings_grid(one.findings)
+    parts += [grid(found.head, found.rows, found.left), said]
+    if one.chart is not None:
+        (run,) = one.runs
+        parts += [setup(run), tasks(run), shown_picture(run.study.name, docs)]
+    if one.key == "importance":
+        names = [Path(entry["file"]).stem for entry in results.importance()]
+        parts += [shown_picture(name, docs, "mutual information by rank") for name in names]
+    for found in one.grids:
         parts += [grid(found.head, found.rows, found.left), found.note]
-    parts.append(command("\n".join([*commands(ablation, results), "python benchmarks/make_results.py"])))
+    parts.append(command("\n".join([*one.commands, "python benchmarks/make_results.py"])))
     return "\n\n".join(part.strip() for part in parts if part.strip())
-
-
-def _finding(found: Finding) -> str:
-    paper = f" Paper: {found.paper}" if found.paper else ""
-    return f"- **{found.verdict}.**{paper} Here: {found.here}"
-
-
-def _about(run: Run, docs: Path) -> str:
-    """How a study was run, as for those that are no ablation."""
-    return "\n\n".join(part.strip() for part in (setup(run), tasks(run), shown_picture(run.study.name, docs)) if part)

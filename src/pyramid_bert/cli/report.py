@@ -122,7 +122,7 @@ def _tasks(folder: str, results: Results) -> dict[str, list[Text]]:
     """The dev texts of the studies' tasks by title, of those that are in `folder`. Pixels and bytes are no texts."""
     from ..lab.glue.tasks import TASKS, load_task
 
-    names = dict.fromkeys(task for run in results.runs.values() for task in run.study.tasks if task in TASKS)
+    names = dict.fromkeys(task for run in results.runs for task in run.study.tasks if task in TASKS)
     found: dict[str, list[Text]] = {}
     missing: dict[str, NoDataError] = {}
     for name in names:

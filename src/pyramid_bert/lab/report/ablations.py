@@ -1,116 +1,92 @@
-"""The paper's ablations and ours: what each asks, and the results that answer it."""
+"""The ablations: studies that vary a setting, pairs of studies, and measurements of token importance."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-PREFIX = "ablation-"
-IMPORTANCE = f"{PREFIX}importance"
-
-# methods: a table and a chart of a study. fit: lines through all points, by kind of schedule. beside: two studies of
-# the same cells. importance: files of mutual information.
-Kind = Literal["methods", "fit", "beside", "importance"]
+from ..study.runs import Run
+from .collect import Results
+from .compare import Finding, findings, importance_findings, inference_findings, is_ablation, twin, varies_schedules
+from .grids import Grid, configurations_grid, fits_grid, importance_grid, inference_grids
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """One question.
+    """One question and its answer.
 
     Attributes:
-        key: For links, and after `ablation-` the name of its study.
-        letter: Its place among the questions that are asked of every model; empty for further studies.
-        title: In a few words.
-        question: What is compared, and why.
-        kind: How the answer is shown.
-        studies: The studies that answer it; all have to be there.
+        key: For links: the study's name, or "importance".
+        title: In a few words: the experiment file's `title`, or its name.
+        question: What is compared, and why: the experiment file's `question`.
+        chart: "front" draws Pareto fronts by method, "lines" fitted lines by kind of schedule.
+        runs: The studies behind it.
+        findings: What the records say.
+        grids: Its tables.
+        commands: What makes its numbers again.
     """
 
     key: str
     title: str
     question: str
-    kind: Kind
-    studies: tuple[str, ...]
-    letter: str = ""
-
-    @property
-    def heading(self) -> str:
-        """The title, after its letter."""
-        return f"({self.letter}) {self.title}" if self.letter else self.title
+    chart: Literal["front", "lines"] | None
+    runs: tuple[Run, ...]
+    findings: list[Finding]
+    grids: list[Grid]
+    commands: list[str]
 
 
-def _study(key: str, title: str, question: str, kind: Kind = "methods", letter: str = "") -> Ablation:
-    return Ablation(key, title, question, kind, (PREFIX + key,), letter)
+def main_studies(results: Results) -> list[Run]:
+    """The studies that compare methods, the largest first."""
+    return [run for run in results.runs if not is_ablation(run) and twin(run, results.runs) is None]
 
 
-ABLATIONS = (
-    _study(
-        "m",
-        "Centres at a time",
-        "Greedy k-center adds m centres between two updates of the distances. m = 1 covers best, m = k − 1 is one "
-        "parallel step: what does it cost?",
-        letter="a",
-    ),
-    Ablation(
-        "importance",
-        "Does rank mean importance?",
-        "Remove the k-th most important token at an encoder and measure the mutual information between predictions "
-        "with and without it. If rank means importance, it grows with k; the number is Spearman's correlation of both.",
-        "importance",
-        (),
-        "b",
-    ),
-    Ablation(
-        "inference",
-        "Selection at inference only",
-        "The same pyramids with and without fine-tuning as a pyramid. What is fine-tuned has had an epoch more than "
-        "dense, so not all that it gains is the merit of having seen the selection.",
-        "beside",
-        ("glue-lite", "glue-lite-inference"),
-        "c",
-    ),
-    _study(
-        "placement",
-        "Middle or end of a layer",
-        "Tokens may be dropped after attention, before the feed-forward network (middle), or after the layer (end). "
-        "At the same configuration the end is slower: all tokens go through the feed-forward network first.",
-        letter="d",
-    ),
-    _study(
-        "schedules",
-        "Exponential or random schedules",
-        "Is the exponential decay a good shape? The range of speed-ups and metrics that a kind of schedule offers, and "
-        "a line fitted to all its cells: its height is the quality at a speed-up, the spread around it how much the "
-        "shape matters. Our exponential ones are few and chosen to be far apart.",
-        "fit",
-        "e",
-    ),
-    _study(
-        "ours",
-        "Drop, weigh or merge; Euclidean or cosine; floor or ceil",
-        "The choices that the paper leaves open or that we added.",
-        letter="f",
-    ),
-)
+def ablations(results: Results) -> list[Ablation]:
+    """All ablations by name, and token importance after them."""
+    made = []
+    for run in sorted(results.runs, key=lambda run: run.study.name):
+        trained = twin(run, results.runs)
+        if trained is not None:
+            made.append(_inference(trained, run))
+        elif is_ablation(run):
+            made.append(_settings(run))
+    if entries := results.importance():
+        question = (
+            "Remove the k-th most important token at an encoder and measure the mutual information between predictions "
+            "with and without it. If rank means importance, the information grows with k. ρ is Spearman's correlation "
+            "of the two."
+        )
+        commands = list(dict.fromkeys(entry["command"] for entry in entries))
+        grids = [importance_grid(entries)]
+        title = "Does rank mean importance?"
+        made.append(Ablation("importance", title, question, None, (), importance_findings(entries), grids, commands))
+    return made
 
 
-def is_ablation(study: str) -> bool:
-    """Whether a study has its place among the ablations alone."""
-    return study.startswith(PREFIX) or study == "glue-lite-inference"
+def _settings(run: Run) -> Ablation:
+    lines = varies_schedules(run)
+    grid = fits_grid(run) if lines else configurations_grid(run)
+    commands = [run_command(run), *([f"{run_command(run)} --measure"] if run.measured else [])]
+    return _of(run, "lines" if lines else "front", (run,), findings(run), [grid], commands)
 
 
-def kind_of(study: str) -> Kind:
-    """How a study's answer is shown; "methods" for one that is no ablation.
-
-    Example:
-        >>> kind_of("ablation-schedules"), kind_of("glue-lite")
-        ('fit', 'methods')
-    """
-    return next((one.kind for one in ABLATIONS if one.studies == (study,)), "methods")
+def _inference(trained: Run, untrained: Run) -> Ablation:
+    runs = (trained, untrained)
+    return _of(untrained, None, runs, inference_findings(*runs), inference_grids(*runs), [*map(run_command, runs)])
 
 
-def all_ablations(studies: list[str]) -> list[Ablation]:
-    """The known ablations, and one for each further study whose name begins with `ablation-`."""
-    known = {name for ablation in ABLATIONS for name in ablation.studies}
-    others = sorted(name for name in studies if name.startswith(PREFIX) and name not in known)
-    return [*ABLATIONS, *(_study(name.removeprefix(PREFIX), name, "") for name in others)]
+def _of(
+    run: Run,
+    chart: Literal["front", "lines"] | None,
+    runs: tuple[Run, ...],
+    found: list[Finding],
+    grids: list[Grid],
+    commands: list[str],
+) -> Ablation:
+    study = run.study
+    return Ablation(study.name, study.title or study.name, study.question, chart, runs, found, grids, commands)
+
+
+def run_command(run: Run) -> str:
+    """The command that runs a study."""
+    return f"pyramid-bert study run {run.file} --model DIR --data DIR"

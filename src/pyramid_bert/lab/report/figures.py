@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from ...explain.explanation import Explanation
 from ...explain.terminal import pieces, stages
 from ...files import check_writable, write_bytes
 from .charts import fit_line
-from .findings import undefined
+from .compare import undefined
 from .model import EncoderView
 
 if TYPE_CHECKING:
@@ -48,19 +48,21 @@ STYLE: Any = {  # matplotlib's type for it is the list of all keys
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and what is said of it.
+    """A figure with its words.
 
     Attributes:
         key: For file names and links.
         title: What it shows.
         caption: How to read it.
         figure: The figure itself.
+        of: What it shows. Pictures of a study are only written as files: the page has a chart in their place.
     """
 
     key: str
     title: str
     caption: str
     figure: Figure
+    of: Literal["model", "study", "importance"] = "model"
 
 
 @contextmanager

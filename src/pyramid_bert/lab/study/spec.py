@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..glue.tasks import Task
 
 KEYS = (
-    "name", "model", "tasks", "methods", "variants", "configurations", "seeds", "start", "selection",
+    "name", "title", "question", "model", "tasks", "methods", "variants", "configurations", "seeds", "start", "selection",
     "dense", "pyramid", "measure",
 )  # fmt: skip
 SCHEDULE_KEYS = {
@@ -60,6 +60,8 @@ class Study:
 
     Attributes:
         name: Of the folder that results go to.
+        title: What reports call it; its name if empty.
+        question: What it compares and why, for reports.
         model: The pretrained model by name; where it lies can be said on the command line.
         tasks: Task -> what of it is used.
         methods: By name: those of `METHODS` that are wanted, and the experiment's own variants.
@@ -73,6 +75,8 @@ class Study:
     """
 
     name: str
+    title: str = ""
+    question: str = ""
     model: str | None = None
     tasks: Mapping[str, Sample]
     methods: Mapping[str, Method]
@@ -194,10 +198,15 @@ class _Reader:
         model = data.get("model")
         if not isinstance(model, str | None):
             self.problems.append(f"model must be a folder or a name on the hub, got {model!r}")
+        words = {key: data.get(key, "") for key in ("title", "question")}
+        for key, value in words.items():
+            if not isinstance(value, str):
+                self.problems.append(f"{key} must be a text, got {value!r}")
         methods = self.methods(data.get("methods"), self.variants(data.get("variants", {})))
         tasks = self.tasks(data.get("tasks"))
         return Study(
             name=str(name),
+            **words,
             model=model,
             tasks=tasks,
             methods=methods,
