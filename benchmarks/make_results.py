@@ -32,9 +32,9 @@ from results_prize import ALLOWED_LOSS, WANTED_SPEED, closeness, prize
 
 from pyramid_bert.files import write_text
 from pyramid_bert.lab.glue.tasks import TASKS
-from pyramid_bert.lab.report.charts import cells_of
+from pyramid_bert.lab.report.charts import cells_of, varies_schedules
 from pyramid_bert.lab.report.collect import Results, best_axis, collect_results
-from pyramid_bert.lab.report.compare import is_ablation, varies_schedules
+from pyramid_bert.lab.report.compare import is_ablation
 from pyramid_bert.lab.report.figures import fitted_lines, importance, styled
 from pyramid_bert.lab.study.axes import AXES
 from pyramid_bert.lab.study.plot import draw

@@ -42,7 +42,7 @@ def _section(one: Ablation, results: Results, said: str, docs: Path) -> str:
     parts.append("\n".join(f"- **{found.verdict}.** Paper: {found.paper}" for found in one.findings if found.paper))
     found = findings_grid(one.findings)
     parts += [grid(found.head, found.rows, found.left), said]
-    if one.chart is not None:
+    if len(one.runs) == 1:
         (run,) = one.runs
         parts += [setup(run), tasks(run), shown_picture(run.study.name, docs)]
     if one.key == "importance":

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from ..study.runs import Run
+from .charts import varies_schedules
 from .collect import Results
-from .compare import Finding, findings, importance_findings, inference_findings, is_ablation, twin, varies_schedules
+from .compare import Finding, findings, importance_findings, inference_findings, is_ablation, twin
 from .grids import Grid, configurations_grid, fits_grid, importance_grid, inference_grids
+
+IMPORTANCE = (
+    "Remove the k-th most important token at an encoder and measure the mutual information between predictions with "
+    "and without it. If rank means importance, the information grows with k. ρ is Spearman's correlation of the two."
+)
 
 
 @dataclass(frozen=True)
@@ -17,23 +22,21 @@ class Ablation:
 
     Attributes:
         key: For links: the study's name, or "importance".
-        title: In a few words: the experiment file's `title`, or its name.
+        title: The experiment file's `title`, or its name.
         question: What is compared, and why: the experiment file's `question`.
-        chart: "front" draws Pareto fronts by method, "lines" fitted lines by kind of schedule.
-        runs: The studies behind it.
         findings: What the records say.
         grids: Its tables.
-        commands: What makes its numbers again.
+        commands: The commands that make its numbers again.
+        runs: The studies behind it.
     """
 
     key: str
     title: str
     question: str
-    chart: Literal["front", "lines"] | None
-    runs: tuple[Run, ...]
     findings: list[Finding]
     grids: list[Grid]
     commands: list[str]
+    runs: tuple[Run, ...] = ()
 
 
 def main_studies(results: Results) -> list[Run]:
@@ -45,46 +48,21 @@ def ablations(results: Results) -> list[Ablation]:
     """All ablations by name, and token importance after them."""
     made = []
     for run in sorted(results.runs, key=lambda run: run.study.name):
+        words = (run.study.name, run.study.title or run.study.name, run.study.question)
         trained = twin(run, results.runs)
         if trained is not None:
-            made.append(_inference(trained, run))
+            both = (trained, run)
+            commands = [*map(run_command, both)]
+            made.append(Ablation(*words, inference_findings(*both), inference_grids(*both), commands, both))
         elif is_ablation(run):
-            made.append(_settings(run))
+            commands = [run_command(run), *([f"{run_command(run)} --measure"] if run.measured else [])]
+            grid = fits_grid(run) if varies_schedules(run) else configurations_grid(run)
+            made.append(Ablation(*words, findings(run), [grid], commands, (run,)))
     if entries := results.importance():
-        question = (
-            "Remove the k-th most important token at an encoder and measure the mutual information between predictions "
-            "with and without it. If rank means importance, the information grows with k. ρ is Spearman's correlation "
-            "of the two."
-        )
         commands = list(dict.fromkeys(entry["command"] for entry in entries))
-        grids = [importance_grid(entries)]
-        title = "Does rank mean importance?"
-        made.append(Ablation("importance", title, question, None, (), importance_findings(entries), grids, commands))
+        words = ("importance", "Does rank mean importance?", IMPORTANCE)
+        made.append(Ablation(*words, importance_findings(entries), [importance_grid(entries)], commands))
     return made
-
-
-def _settings(run: Run) -> Ablation:
-    lines = varies_schedules(run)
-    grid = fits_grid(run) if lines else configurations_grid(run)
-    commands = [run_command(run), *([f"{run_command(run)} --measure"] if run.measured else [])]
-    return _of(run, "lines" if lines else "front", (run,), findings(run), [grid], commands)
-
-
-def _inference(trained: Run, untrained: Run) -> Ablation:
-    runs = (trained, untrained)
-    return _of(untrained, None, runs, inference_findings(*runs), inference_grids(*runs), [*map(run_command, runs)])
-
-
-def _of(
-    run: Run,
-    chart: Literal["front", "lines"] | None,
-    runs: tuple[Run, ...],
-    found: list[Finding],
-    grids: list[Grid],
-    commands: list[str],
-) -> Ablation:
-    study = run.study
-    return Ablation(study.name, study.title or study.name, study.question, chart, runs, found, grids, commands)
 
 
 def run_command(run: Run) -> str:

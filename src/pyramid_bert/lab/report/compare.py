@@ -18,14 +18,15 @@ import numpy as np
 from ..study.methods import CORESETS, DENSE, Method
 from ..study.runs import Run
 from ..study.table import Result
-from .charts import Fit, fits
+from .charts import Fit, fits, varies_schedules
 from .collect import Entry, best_axis
 
 DECIDED = 2.0  # standard errors
 RULE = f"A difference counts as decided if it exceeds {DECIDED:g} standard errors over its pairs."
 HEAD = ("setting", "comparison", "difference", "standard error", "better in", "beside the paper")
 DEFAULTS: dict[str, Any] = {"placement": "middle", "metric": "euclidean", "weighted": False, "distills": False}
-WORDS = {1: "agrees", -1: "differs", 0: "undecided"}
+WORDS = {1: "as in the paper", -1: "opposite", 0: "undecided"}
+OUTCOMES = {1: "agrees", -1: "differs", 0: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -125,31 +126,25 @@ def change(points: float) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """One comparison: the cells of a row under `HEAD`.
+    """One comparison.
 
     Attributes:
+        cells: Setting, comparison, difference, standard error, better in.
         signs: For each part that the paper's claim covers: 1 if it holds here, -1 if its opposite does, 0 if neither
             is decided. Empty where the paper claims nothing.
     """
 
-    setting: str
-    comparison: str
-    difference: str
-    error: str = ""
-    better: str = ""
+    cells: tuple[str, ...]
     signs: tuple[int, ...] = ()
 
-    @classmethod
-    def of(cls, setting: str, comparison: str, found: Difference, signs: tuple[int, ...] = ()) -> Line:
-        """The line of a difference in points."""
-        error = "" if math.isinf(found.error) else f"{found.error:.1f}"
-        better = f"{found.better} of {found.pairs}"
-        return cls(setting, comparison, f"{change(found.mean)} points", error, better, signs)
-
     def row(self) -> list[str]:
-        """Its cells."""
-        beside = WORDS[self.signs[0]] if len(self.signs) == 1 else _counted(self.signs)
-        return [self.setting, self.comparison, self.difference, self.error, self.better, beside]
+        """Its cells under `HEAD`."""
+        return [*self.cells, WORDS[self.signs[0]] if len(self.signs) == 1 else _counted(self.signs)]
+
+
+def _points(setting: str, comparison: str, found: Difference, signs: tuple[int, ...] = ()) -> Line:
+    error = "" if math.isinf(found.error) else f"{found.error:.1f}"
+    return Line((setting, comparison, f"{change(found.mean)} points", error, f"{found.better} of {found.pairs}"), signs)
 
 
 @dataclass(frozen=True)
@@ -173,18 +168,17 @@ class Finding:
         if not self.paper:
             return "open"
         signs = set(self.signs) or {0}
-        return WORDS[signs.pop()] if len(signs) == 1 else "mixed"
+        return OUTCOMES[signs.pop()] if len(signs) == 1 else "mixed"
 
     @property
     def verdict(self) -> str:
         """The outcome in words.
 
         Example:
-            >>> lines = (Line("m", "1 over 2", "+1.0 points", signs=(1,)), Line("m", "1 over 3", "±0.0", signs=(0,)))
-            >>> Finding("m = 1 is best", lines).verdict
-            'Of 2 comparisons: 1 agrees, 1 undecided'
+            >>> Finding("m = 1 is best", (Line((), (1,)), Line((), (0,)))).verdict
+            'Of 2 comparisons: 1 as in the paper, 1 undecided'
         """
-        words = {"agrees": "Agrees with the paper", "differs": "Differs from the paper", "undecided": "Undecided"}
+        words = {"agrees": "As in the paper", "differs": "Opposite to the paper", "undecided": "Undecided"}
         counted = f"Of {len(self.signs)} comparisons: {_counted(self.signs)}"
         return {**words, "open": "Not in the paper", "mixed": counted}[self.outcome]
 
@@ -252,12 +246,6 @@ def rounded_down(run: Run) -> dict[str, str]:
     return {pair["floor"]: pair["ceil"] for pair in names.values() if {"floor", "ceil"} <= pair.keys()}
 
 
-def varies_schedules(run: Run) -> bool:
-    """Whether a method runs with schedules of several kinds, so that kinds can be compared."""
-    kinds = {(cell.method, cell.schedule.kind) for cell in run.cells if cell.schedule is not None}
-    return len(kinds) > len({method for method, _ in kinds})
-
-
 def is_ablation(run: Run) -> bool:
     """Whether a study varies settings or schedules of one selector; others compare methods."""
     selectors = {method.settings.get("selector") for method in run.study.methods.values()}
@@ -288,34 +276,28 @@ def findings(run: Run) -> list[Finding]:
     made: list[Finding] = []
     for setting, pairs in varied(run.study.methods).items():
         claim = CLAIMS.get(setting, Claim(None))
-        made += [Finding(claim.paper, _scores(run, results, setting, claim, pairs))]
+        made += [Finding(claim.paper, _scores(run, setting, claim, pairs))]
         made += [Finding(claim.speed, _speeds(run, pairs))] if claim.speed else []
     if down := rounded_down(run):
         floored = [replace(r, configuration=down[r.configuration]) for r in results if r.configuration in down]
         both = [pair for name in run.study.methods for pair in paired(_of(floored, name), _of(results, name))]
         found = difference((100 * a.value, 100 * b.value) for a, b in both)
-        made += [] if found is None else [Finding("", (Line.of("rounding", "down over up", found),))]
+        made += [] if found is None else [Finding("", (_points("rounding", "down over up", found),))]
     if varies_schedules(run):
         made.append(Finding(SCHEDULES, tuple(_schedules(run))))
     return [finding for finding in made if finding.lines]
 
 
-def _scores(
-    run: Run, results: Sequence[Result], setting: str, claim: Claim, pairs: Sequence[tuple[str, str]]
-) -> tuple[Line, ...]:
-    lines = []
+def _scores(run: Run, setting: str, claim: Claim, pairs: Sequence[tuple[str, str]]) -> tuple[Line, ...]:
+    results, lines = run.results("ideal-c"), []
+    # The paper's methods drop tokens and learn from labels only.
+    published = {n for n, m in run.study.methods.items() if m.settings.get("reduce") == "drop" and not m.distills}
     for first, second in pairs:
         found = _gain(_of(results, first), _of(results, second))
         if found is not None:
-            # The paper's methods drop tokens and learn from labels only.
-            published = all(_is_published(run.study.methods[name]) for name in (first, second))
-            signs = (claim.sign * found.sign,) if claim.paper and published else ()
-            lines.append(Line.of(setting, f"{first} over {second}", found, signs))
+            signs = (claim.sign * found.sign,) if claim.paper and {first, second} <= published else ()
+            lines.append(_points(setting, f"{first} over {second}", found, signs))
     return tuple(lines)
-
-
-def _is_published(method: Method) -> bool:
-    return method.settings.get("reduce") == "drop" and not method.distills
 
 
 def _speeds(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[Line, ...]:
@@ -329,7 +311,7 @@ def _speeds(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[Line, ...]:
         found = difference((math.log(a.x or 1), math.log(b.x or 1)) for a, b in both)
         if found is not None:
             times, better = f"{math.exp(found.mean):.2f} times as fast", f"{found.better} of {found.pairs}"
-            lines.append(Line("measured speed", f"{second} over {first}", times, "", better, (found.sign,)))
+            lines.append(Line(("measured speed", f"{second} over {first}", times, "", better), (found.sign,)))
     return tuple(lines)
 
 
@@ -345,10 +327,11 @@ def _schedules(run: Run) -> list[Line]:
             words = f"{method} on {title}, exponential over random"
             for i, (what, unit) in enumerate((("speed-ups", "x"), ("metrics", " %"))):
                 spans = [f"{_span(line, i):.1f}{unit} (deviation {line.deviations[i]:.2f})" for line in (ours, theirs)]
-                lines.append(Line(f"range of {what}", words, " against ".join(spans), signs=(wider(ours, theirs, i),)))
+                cells = (f"range of {what}", words, " against ".join(spans), "", "")
+                lines.append(Line(cells, (wider(ours, theirs, i),)))
             heights = ours.at(2.0), theirs.at(2.0)
             if heights[0] is not None and heights[1] is not None:
-                lines.append(Line("line at 2x", words, f"{change(heights[0] - heights[1])} points"))
+                lines.append(Line(("line at 2x", words, f"{change(heights[0] - heights[1])} points", "", "")))
     return lines
 
 
@@ -382,10 +365,10 @@ def inference_findings(trained: Run, untrained: Run) -> list[Finding]:
         for task, title in trained.titles.items() if method in CORESETS else ():
             found = _gain(*([r for r in results if r.task == task] for results in mine))
             if found is not None:
-                judged.append(Line.of("fine-tuning", f"{method} on {title}", found, (found.sign,)))
+                judged.append(_points("fine-tuning", f"{method} on {title}", found, (found.sign,)))
         found = _gain(*mine)
         if found is not None:
-            others.append(Line.of("fine-tuning", f"{method}, all tasks", found))
+            others.append(_points("fine-tuning", f"{method}, all tasks", found))
     return [f for f in (Finding(INFERENCE, tuple(judged)), Finding("", tuple(others))) if f.lines]
 
 
@@ -398,7 +381,7 @@ def importance_findings(entries: Sequence[Entry]) -> list[Finding]:
         known = [row["spearman"] for row in mine if not undefined(row["spearman"])]
         span = f"ρ from {min(known):.2f} to {max(known):.2f}" if known else "ρ is undefined"
         above = f"ρ > 0 in {sum(rho > 0 for rho in known)} of {len(mine)}"
-        lines.append(Line("rank", method, span, "", above, tuple(map(_correlation_sign, mine))))
+        lines.append(Line(("rank", method, span, "", above), tuple(map(_correlation_sign, mine))))
     return [Finding(IMPORTANCE, tuple(lines))] if lines else []
 
 

@@ -44,6 +44,13 @@ STYLE: Any = {  # matplotlib's type for it is the list of all keys
     "svg.fonttype": "none",  # words stay words: smaller, searchable, in the page's font
     "svg.hashsalt": "pyramid-bert",
 }
+BOXES: Any = {
+    "patch_artist": True,
+    "medianprops": {"color": ORANGE, "linewidth": 2},
+    "whiskerprops": {"color": INK},
+    "capprops": {"color": INK},
+    "flierprops": {"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
+}
 
 
 @dataclass(frozen=True)
@@ -87,35 +94,37 @@ def _panels(count: int, width: float, height: float, **options: Any) -> tuple[Fi
 
 
 def cls_similarity(views: Sequence[EncoderView]) -> Figure:
-    """Histograms of the cosine similarity between CLS and each other token, a panel an encoder."""
-    figure, panels = _panels(len(views), 2.5 * len(views), 2.4, sharey=True)
+    """Histograms of the cosine similarity between CLS and each other token, a panel per encoder."""
     low = min(0.0, *(float(view.similarity.min()) for view in views))
-    for panel, view in zip(panels, views, strict=True):
-        weights = np.full(len(view.similarity), 100 / len(view.similarity))
-        panel.hist(view.similarity, bins=np.linspace(low, 1, 41).tolist(), weights=weights, color=BLUE)
-        mean = float(view.similarity.mean())
-        panel.axvline(mean, color=ORANGE, linewidth=1.5)
-        panel.set(title=f"encoder {view.layer}: mean {mean:.2f}", xlabel="cosine similarity with CLS")
-        panel.grid(axis="y")
-    panels[0].set_ylabel("% of tokens")
-    return figure
+    values = {view.layer: view.similarity for view in views}
+    return _histograms(values, np.linspace(low, 1, 41), ".2f", "tokens", "cosine similarity with CLS", color=BLUE)
 
 
 def clusters(views: Sequence[EncoderView]) -> Figure:
-    """Histograms of the number of DBSCAN clusters that the tokens of a text form, a panel an encoder."""
-    figure, panels = _panels(len(views), 2.5 * len(views), 2.4, sharey=True)
+    """Histograms of the number of DBSCAN clusters that the tokens of a text form, a panel per encoder."""
     most = max(int(view.clusters.max()) for view in views)
     step = max(1, -(-most // 30))
-    for panel, view in zip(panels, views, strict=True):
-        weights = np.full(len(view.clusters), 100 / len(view.clusters))
-        edges = (np.arange(1, most + step + 1, step) - 0.5).tolist()
-        panel.hist(view.clusters, bins=edges, weights=weights, color=GREEN, rwidth=0.9)
-        mean = float(view.clusters.mean())
+    edges = np.arange(1, most + step + 1, step) - 0.5
+    values = {view.layer: view.clusters for view in views}
+    figure = _histograms(values, edges, ".1f", "texts", "clusters in a text", color=GREEN, rwidth=0.9)
+    for panel in figure.axes:
+        locator: Any = panel.xaxis.get_major_locator()
+        locator.set_params(integer=True)
+    return figure
+
+
+def _histograms(
+    values: Mapping[int, NDArray[Any]], edges: NDArray[Any], form: str, of: str, across: str, **look: Any
+) -> Figure:
+    """A panel per encoder, in per cent, with a line at the mean."""
+    figure, panels = _panels(len(values), 2.5 * len(values), 2.4, sharey=True)
+    for panel, (layer, found) in zip(panels, values.items(), strict=True):
+        panel.hist(found, bins=edges.tolist(), weights=np.full(len(found), 100 / len(found)), **look)
+        mean = float(found.mean())
         panel.axvline(mean, color=ORANGE, linewidth=1.5)
-        panel.set(title=f"encoder {view.layer}: mean {mean:.1f}", xlabel="clusters in a text")
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.set(title=f"encoder {layer}: mean {mean:{form}}", xlabel=across)
         panel.grid(axis="y")
-    panels[0].set_ylabel("% of texts")
+    panels[0].set_ylabel(f"% of {of}")
     return figure
 
 
@@ -130,13 +139,9 @@ def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
         orientation="horizontal",
         widths=0.55,
         showmeans=True,
-        patch_artist=True,
         boxprops={"facecolor": BLUE, "alpha": 0.35, "edgecolor": INK},
-        medianprops={"color": ORANGE, "linewidth": 2},
         meanprops={"marker": "D", "markerfacecolor": GREEN, "markeredgecolor": GREEN, "markersize": 6},
-        whiskerprops={"color": INK},
-        capprops={"color": INK},
-        flierprops={"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
+        **BOXES,
     )
     panel.set_yticks(list(rows), names)
     for row, name in zip(rows, names, strict=True):
@@ -218,12 +223,8 @@ def radius_by_layer(radius: NDArray[Any]) -> Figure:
         values,
         positions=list(range(1, layers + 1)),
         widths=0.6,
-        patch_artist=True,
         boxprops={"facecolor": PINK, "alpha": 0.4, "edgecolor": INK},
-        medianprops={"color": ORANGE, "linewidth": 2},
-        whiskerprops={"color": INK},
-        capprops={"color": INK},
-        flierprops={"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
+        **BOXES,
     )
     for layer, found in enumerate(values, start=1):
         if not len(found):

@@ -199,7 +199,9 @@ def speed_grids(results: Results) -> list[Grid]:
     )
     training = Grid(
         ("model", "N", "batch", "dense, steps/s", "pyramid, steps/s", "faster", "memory of dense's"),
-        [_training(entry) for entry in results.having("steps_per_second", "peak_bytes")],
+        sorted(
+            (_training(entry) for entry in results.having("steps_per_second", "peak_bytes")), key=lambda row: row[0]
+        ),
         title="Training, forward and backward",
     )
     return [grid for grid in (ledgers, rates, training) if grid.rows]

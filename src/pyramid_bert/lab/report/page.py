@@ -18,9 +18,9 @@ from ..study.runs import Run
 from ..study.table import MEAN
 from . import figures
 from .ablations import main_studies
-from .charts import cells_of
+from .charts import cells_of, varies_schedules
 from .collect import Results, best_axis
-from .compare import change, varies_schedules
+from .compare import change
 from .figures import Picture, styled, svg_of
 from .markup import Html, command, join, section, tag
 from .model import EPS, MIN_SAMPLES, ModelView
@@ -32,25 +32,22 @@ CHOSEN = 3  # sentences that are also drawn as figures
 
 @dataclass(frozen=True)
 class Call:
-    """How the report was asked for, which its commands repeat.
+    """The command that makes the page, which the page repeats.
 
     Attributes:
         options: Option -> value, for those that differ from their defaults.
 
     Example:
         >>> Call({"--model": "my-model", "--texts": "my texts.txt"}).line()
-        "pyramid-bert report --results results --model my-model --texts 'my texts.txt' --out report.html"
+        "pyramid-bert report --results results --model my-model --out report.html --texts 'my texts.txt'"
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, *more: str) -> str:
         """The command line."""
-        first, last = {"--results": "results", "--model": "DIR"}, {"--out": "report.html"}
-        given = {**first, **{name: value for name, value in self.options.items() if name not in last}}
-        given |= last | {name: value for name, value in self.options.items() if name in last}
-        words = [word for pair in given.items() for word in pair]
-        return shlex.join(["pyramid-bert", "report", *words, *more])
+        given = {"--results": "results", "--model": "DIR", "--out": "report.html", **self.options}
+        return shlex.join(["pyramid-bert", "report", *(word for pair in given.items() for word in pair), *more])
 
 
 def pictures_of(results: Results, view: ModelView | None) -> list[Picture]:

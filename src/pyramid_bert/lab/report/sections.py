@@ -11,7 +11,7 @@ from ..study.render import NOTHING, columns_of, shown, target_name
 from ..study.runs import Run
 from ..study.table import StudyTable
 from .ablations import Ablation, ablations, main_studies, run_command
-from .charts import chart
+from .charts import chart, varies_schedules
 from .collect import Results, best_axis
 from .compare import RULE, Finding, change, findings
 from .grids import TARGETS, Grid, findings_grid, speed_grids, speeds_grid, theory_grid
@@ -53,15 +53,15 @@ def _progress(run: Run) -> Html:
     return tag("p", words + ".", class_="note")
 
 
-def _chart(run: Run, charts: Charts, *, fit: bool = False) -> Html:
+def _chart(run: Run, charts: Charts) -> Html:
     """The place of a chart, whose data is added to `charts`; empty when no pyramid is done."""
-    data = chart(run, fit=fit)
+    data = chart(run)
     if not data["panels"]:
         return Html("")
     key = f"chart-{len(charts)}"
     charts[key] = data
     line = f"pyramid-bert study plot {run.file} --axis {best_axis(run)} --out {run.study.name}.png"
-    if fit:  # `study plot` does not draw fitted lines
+    if varies_schedules(run):  # `study plot` does not draw fitted lines
         line = "pyramid-bert report --figures figures --out report.html"
     hint = (
         "Point at a mark, tap it, or move with the arrow keys to see its configuration. A click holds it and shows its "
@@ -166,8 +166,8 @@ def ablations_section(results: Results, charts: Charts, pictures: Sequence[Html]
 
 def _ablation(one: Ablation, charts: Charts) -> Html:
     parts = [*map(_progress, one.runs), _findings(one.findings)]
-    if one.chart is not None:
-        parts.append(_chart(one.runs[0], charts, fit=one.chart == "lines"))
+    if len(one.runs) == 1:
+        parts.append(_chart(one.runs[0], charts))
     return join([*parts, *map(_grid, one.grids), *map(command, one.commands)])
 
 

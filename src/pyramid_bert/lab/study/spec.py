@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..glue.tasks import Task
 
 KEYS = (
-    "name", "title", "question", "model", "tasks", "methods", "variants", "configurations", "seeds", "start", "selection",
-    "dense", "pyramid", "measure",
+    "name", "title", "question", "model", "tasks", "methods", "variants", "configurations", "seeds", "start",
+    "selection", "dense", "pyramid", "measure",
 )  # fmt: skip
 SCHEDULE_KEYS = {
     "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n", "random"),
