@@ -38,7 +38,8 @@ def ablations_page(results: Results, said: Mapping[str, str], docs: Path) -> str
 
 
 def _section(one: Ablation, results: Results, said: str, docs: Path) -> str:
-    parts = [f'<a id="{one.key}"></a>', f"### {one.title}", one.question]
+    anchor = f"ablation-{one.key.removeprefix('ablation-')}"
+    parts = [f'<a id="{anchor}"></a>', f"### {one.title}", one.question]
     parts.append("\n".join(f"- **{found.verdict}.** Paper: {found.paper}" for found in one.findings if found.paper))
     found = findings_grid(one.findings)
     parts += [grid(found.head, found.rows, found.left), said]

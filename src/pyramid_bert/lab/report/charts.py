@@ -82,10 +82,10 @@ def series_of(run: Run, results: Sequence[Result]) -> dict[str, list[Result]]:
     lines = varies_schedules(run)
     found: dict[str, list[Result]] = {}
     for method in in_order(result.method for result in results):
-        for result in results:
-            if result.method == method:
-                name = f"{method}, {kinds[result.configuration]}" if lines else method
-                found.setdefault(name, []).append(result)
+        mine = [result for result in results if result.method == method]
+        for kind in sorted({kinds[result.configuration] for result in mine}) if lines else [None]:
+            name = method if kind is None else f"{method}, {kind}"
+            found[name] = [r for r in mine if kind is None or kinds[r.configuration] == kind]
     return found
 
 
