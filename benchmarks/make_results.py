@@ -163,7 +163,7 @@ def main() -> None:
             picture(run, docs / "images")
         for entry in results.importance():
             with styled():
-                save(importance(entry["rows"]), docs / "images" / f"{Path(entry['file']).stem}.png")
+                save(importance(entry["rows"]), docs / "images" / f"{entry['name']}.png")
     write_text(docs / "results.md", page(runs, read_paper(PAPER), docs, results))
 
 

@@ -47,7 +47,7 @@ def _section(one: Ablation, results: Results, said: str, docs: Path) -> str:
         (run,) = one.runs
         parts += [setup(run), tasks(run), shown_picture(run.study.name, docs)]
     if one.key == "importance":
-        names = [Path(entry["file"]).stem for entry in results.importance()]
+        names = [entry["name"] for entry in results.importance()]
         parts += [shown_picture(name, docs, "mutual information by rank") for name in names]
     for found in one.grids:
         parts += [grid(found.head, found.rows, found.left), found.note]

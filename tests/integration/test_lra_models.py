@@ -24,41 +24,24 @@ from pyramid_bert.lab.study.preflight import all_cells
 from pyramid_bert.lab.study.spec import read_study
 from pyramid_bert.text.inference import outputs_of
 
-PRESETS = """
+SIZES = "learning_rate = 1e-2\nbatch_size = 16\nlayers = 1\nheads = 2\nhidden_size = 16\nfeed_forward_size = 16\ndropout = 0.0"
+PRESETS = f"""
 [performer.cifar10]
-learning_rate = 1e-2
 epochs = 2
-batch_size = 16
-layers = 1
-heads = 2
-hidden_size = 16
 qkv_size = 8
-feed_forward_size = 16
-dropout = 0.0
+{SIZES}
 
 [bigbird.cifar10]
-learning_rate = 1e-2
 epochs = 2
-batch_size = 16
-layers = 1
-heads = 2
-hidden_size = 16
 qkv_size = 16
-feed_forward_size = 16
 block_size = 2
-dropout = 0.0
+{SIZES}
 
 [bigbird.text]
-learning_rate = 1e-2
 epochs = 1
-batch_size = 16
-layers = 1
-heads = 2
-hidden_size = 16
 qkv_size = 16
-feed_forward_size = 16
 block_size = 4
-dropout = 0.0
+{SIZES}
 """
 
 

@@ -1,4 +1,4 @@
-"""Long Range Arena: make the images of its Pathfinder task, train models of the paper's sizes behind a selection.
+"""Long Range Arena: make Pathfinder images, and train the paper's models with a selection at the input.
 
 docs/lra.md describes the models, docs/data.md the three tasks and where their data comes from.
 """
@@ -20,8 +20,8 @@ EPILOG = f"""examples:
   pyramid-bert lra show pathfinder32 --out pathfinder.png{EXAMPLES}
 
 `pyramid-bert lra ACTION --help` explains an action."""
-_MAKE_EPILOG = """The same seed gives the same images, whatever the number of processes. Stopped, the same command
-goes on; with a larger --n it adds images to those that are there. The first 80 % are train, the next 10 % dev.
+_MAKE_EPILOG = """The same seed gives the same images with any number of processes. After an interruption the same
+command continues; with a larger --n it adds images. The first 80 % are train, the next 10 % dev.
 
 examples:
   pyramid-bert lra make-pathfinder --out pathfinder32 --n 20000
@@ -61,7 +61,7 @@ def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.Argu
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does what was asked."""
+    """Runs the action."""
     args.act(args)
 
 
@@ -74,7 +74,7 @@ def _make(args: argparse.Namespace) -> None:
     from ..lab.lra.pathfinder.store import make_pathfinder
 
     start = time.monotonic()
-    counts: list[int] = []  # first of those that were there
+    counts: list[int] = []  # the first is the number already there
     with steps_shown("drawing", args.n) as advance:
 
         def made_some(count: int) -> None:

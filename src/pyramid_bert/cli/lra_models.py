@@ -24,7 +24,7 @@ EXAMPLES = """
   pyramid-bert lra train --task cifar10 --backbone performer --method CS-1 --keep 0.5 --data DIR
   pyramid-bert lra space --task text --backbone bigbird
   pyramid-bert lra bench --task cifar10 --backbone performer --method CS-1 --keep 0.5 --batch-size 32"""
-_TRAIN_EPILOG = """Models are small and trained from nothing. Without further options it is the paper's run, which
+_TRAIN_EPILOG = """Models are small and trained from scratch. Without further options this is the paper's run, which
 takes days on a CPU: give --rows and --epochs. --method Dense keeps every token.
 
 examples:
@@ -52,26 +52,26 @@ def add_model_actions(actions: Any, make: Action) -> None:
     train.add_argument("--rows", type=int, metavar="N", help="a fixed sample of the training rows (default: all)")
     train.add_argument("--dev-rows", type=int, metavar="N", help="a fixed sample of the dev rows (default: all)")
     train.add_argument("--epochs", type=float, help="passes over the data (default: the preset's)")
-    train.add_argument("--batch-size", type=int, metavar="N", help="rows a step (default: the preset's)")
+    train.add_argument("--batch-size", type=int, metavar="N", help="rows per step (default: the preset's)")
     train.add_argument("--learning-rate", type=float, metavar="RATE", help="at its peak (default: the preset's)")
     train.add_argument("--seed", type=int, help="of everything random (default: 0)")
-    train.add_argument("--out", metavar="DIR", help="where the trained model goes (default: it is not kept)")
+    train.add_argument("--out", metavar="DIR", help="folder for the trained model (default: not saved)")
     add_json_option(train)
     train.set_defaults(act=_train)
-    space = make(actions, "space", "show what keep ratios leave and save", _SPACE_EPILOG)
+    space = make(actions, "space", "show how many tokens keep ratios keep and how much space they save", _SPACE_EPILOG)
     _add_model_options(space)
     add_json_option(space)
     space.set_defaults(act=_space)
     bench = make(actions, "bench", "measure training steps, dense and behind a selection", _BENCH_EPILOG)
     _add_model_options(bench)
     _add_selection_options(bench)
-    bench.add_argument("--batch-size", type=int, metavar="N", help="rows a step (default: the preset's)")
+    bench.add_argument("--batch-size", type=int, metavar="N", help="rows per step (default: the preset's)")
     bench.add_argument(
         "--all-tokens",
         action="store_true",
-        help="both sides compute every token of the last layer, as the paper's models do, and not CLS alone",
+        help="both sides compute every token of the last layer, as the paper's models do, not only CLS",
     )
-    bench.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
+    bench.add_argument("--rounds", type=int, default=5, help="number of measurements (default: 5)")
     add_json_option(bench)
     bench.set_defaults(act=_bench)
 
@@ -89,7 +89,7 @@ def _add_selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _at_input(name: str) -> bool:
-    """Whether a method can select at the input of a model that learns from nothing."""
+    """Whether a method can select at the input of a model trained from scratch."""
     method = METHODS[name]
     return method.kind == "select" and not method.distills and method.settings["selector"] != "attention"
 
@@ -172,7 +172,7 @@ def _space(args: argparse.Namespace) -> None:
     from ..lab.lra.run import describe
 
     with usage_errors():
-        describe(preset, None)  # raises for a sequence that is no block
+        describe(preset, None)  # raises if the sequence is shorter than a block
     rows = []
     for tenth in range(1, 11):
         keep = tenth / 10

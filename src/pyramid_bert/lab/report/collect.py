@@ -11,7 +11,7 @@ from ...errors import PyramidError
 from ..study.methods import DENSE
 from ..study.runs import Run, all_runs
 
-Entry = dict[str, Any]  # one measurement, with `file`: the file it was read from
+Entry = dict[str, Any]  # one measurement, with its `name`: of the file it was read from
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Results:
         found = [e for e in self.having("rows") if isinstance(e["rows"], list) and _is_importance(e["rows"])]
         for entry in found:
             if "command" not in entry:
-                raise PyramidError(f"{self.folder}/{entry['file']} lacks command; docs/report.md describes its format")
+                raise PyramidError(f"{entry['name']} in {self.folder} lacks command; see docs/report.md")
         return found
 
 
@@ -77,7 +77,7 @@ def _entries(path: Path) -> list[Entry]:
     except ValueError as error:
         raise PyramidError(f"{path} is damaged ({error}); remove it or make it again") from error
     found = data if isinstance(data, list) else [data]
-    return [{**entry, "file": path.name} for entry in found if isinstance(entry, dict)]
+    return [{**entry, "name": path.stem} for entry in found if isinstance(entry, dict)]
 
 
 def best_axis(run: Run) -> str:

@@ -1,7 +1,7 @@
-"""The figures of the report: functions from data to matplotlib figures, and what turns those into SVG and PNG.
+"""The figures of the report: functions from data to matplotlib figures, written as SVG and PNG.
 
-Ink is one colour that the page replaces by its own, so a figure is readable on light and on dark. The other colours are
-told apart by colour-blind eyes and by both backgrounds.
+Text and axes have one colour, `INK`, which the page replaces by its own, so figures work on light and on dark. The
+other colours are safe for colour-blind readers and for both backgrounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 INK = "#1d2025"
 BLUE, ORANGE, GREEN, PINK, GREY = "#2f86c8", "#d55e00", "#0f9d76", "#c86a9c", "#8a9099"
-MAX_TOKENS = 40  # a token pyramid of more is no picture
+MAX_TOKENS = 40  # wider token pyramids are unreadable
 STYLE: Any = {  # matplotlib's type for it is the list of all keys
     "font.family": "sans-serif",
     "font.size": 10,
@@ -41,7 +41,7 @@ STYLE: Any = {  # matplotlib's type for it is the list of all keys
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "grid.color": INK,
     "grid.alpha": 0.14,
-    "svg.fonttype": "none",  # words stay words: smaller, searchable, in the page's font
+    "svg.fonttype": "none",  # keep text as text: smaller, searchable, in the page's font
     "svg.hashsalt": "pyramid-bert",
 }
 BOXES: Any = {
@@ -74,7 +74,7 @@ class Picture:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The report's style, for figures that are made or written inside of the block."""
+    """The report's style, for figures made or written inside the block."""
     try:
         import matplotlib
     except ImportError as error:
@@ -90,7 +90,7 @@ def _panels(count: int, width: float, height: float, **options: Any) -> tuple[Fi
     return figure, list(np.atleast_1d(figure.subplots(1, count, **options)).ravel())
 
 
-# ---- what the paper shows ----
+# ---- figures of the paper ----
 
 
 def cls_similarity(views: Sequence[EncoderView]) -> Figure:
@@ -129,7 +129,7 @@ def _histograms(
 
 
 def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
-    """A box plot of the tokens of a text, a row a task, with mean and median marked and named."""
+    """A box plot of the tokens per text, a row per task, with mean and median."""
     names = list(lengths)
     figure, (panel,) = _panels(1, 7.5, 1.0 + 0.42 * len(names))
     rows = range(len(names), 0, -1)
@@ -154,7 +154,7 @@ def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
 
 
 def fitted_lines(cells: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], against: str) -> Figure:
-    """Metric against speed-up of every cell with a straight line through each series, a panel a task.
+    """Metric against speed-up of every cell with a straight line through each series, a panel per task.
 
     Args:
         cells: (task's title, series, speed-up and metric of each cell).
@@ -177,7 +177,7 @@ def fitted_lines(cells: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]
 
 
 def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Mutual information between predictions with and without the k-th token, a panel an encoder, a line a method."""
+    """Mutual information between predictions with and without the k-th token, by encoder and method."""
     layers = list(dict.fromkeys(int(row["layer"]) for row in rows))
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
     figure, panels = _panels(len(layers), max(3.1 * len(layers), 5), 2.9, sharey=True)
@@ -194,11 +194,11 @@ def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-# ---- what a pyramid does ----
+# ---- figures of a pyramid ----
 
 
 def schedule_pyramid(lengths: Mapping[int, Sequence[int]]) -> Figure:
-    """The pyramid itself: tokens after each layer as bars, the first layer at the bottom, a panel an input length."""
+    """Tokens after each layer as bars, the first layer at the bottom, a panel per input length."""
     figure, panels = _panels(len(lengths), 2.5 * len(lengths), 0.9 + 0.26 * (len(next(iter(lengths.values()))) + 1))
     for panel, (n, kept) in zip(panels, lengths.items(), strict=True):
         rows = [n, *kept]
@@ -215,7 +215,7 @@ def schedule_pyramid(lengths: Mapping[int, Sequence[int]]) -> Figure:
 
 
 def radius_by_layer(radius: NDArray[Any]) -> Figure:
-    """A box plot of the covering radius (texts, layers) by layer; layers that drop nothing are left empty."""
+    """A box plot of the covering radius (texts, layers) by layer, empty where nothing is dropped."""
     layers = radius.shape[1]
     figure, (panel,) = _panels(1, 7.5, 2.8)
     values = [radius[:, layer][radius[:, layer] > 0] for layer in range(layers)]
@@ -235,10 +235,7 @@ def radius_by_layer(radius: NDArray[Any]) -> Figure:
 
 
 def token_pyramid_figure(explanation: Explanation) -> Figure:
-    """One text's pyramid: tokens from left to right, layers from the bottom up, a cell where a token is left.
-
-    A long text is cut to its first tokens.
-    """
+    """One text's pyramid: the first tokens from left to right, layers from the bottom up, a cell where one is left."""
     shown, found = pieces(explanation.tokens)[:MAX_TOKENS], stages(explanation)
     figure, (panel,) = _panels(1, max(4.0, 0.34 * len(shown) + 1.4), 1.3 + 0.3 * len(found))
     for row, stage in enumerate(found):
@@ -263,10 +260,10 @@ def token_pyramid_figure(explanation: Explanation) -> Figure:
 
 
 def svg_of(figure: Figure, *, prefix: str | None = None) -> str:
-    """A figure as SVG: a file of its own, or with a prefix for its ids a part of a page, in the page's ink."""
+    """A figure as an SVG file, or, with a prefix for its ids, as a part of a page in the page's colour."""
     out = io.StringIO()
     with styled(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a font without some glyph: the browser has others
+        warnings.simplefilter("ignore", UserWarning)  # missing glyphs: the browser has other fonts
         figure.savefig(out, format="svg", transparent=prefix is not None, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     if prefix is None:

@@ -168,7 +168,7 @@ def importance_grid(entries: Iterable[Entry]) -> Grid:
             texts = f"{row['texts']:,}" if "texts" in row else NOTHING
             rho = NOTHING if undefined(row["spearman"]) else f"{row['spearman']:.2f}"
             rows.append(
-                [str(entry.get("task", entry["file"])), f"{row['layer']}{of}", row["method"], texts, *means, rho]
+                [str(entry.get("task", entry["name"])), f"{row['layer']}{of}", row["method"], texts, *means, rho]
             )
     note = (
         "ρ is the correlation of a token's rank with the mutual information, in nats, of predictions with and without "

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs no network, from results and what a model shows."""
+"""The page: one HTML file without network access, from results and what a model shows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _model_pictures(view: ModelView | None) -> list[Picture]:
 def _result_pictures(results: Results) -> list[Picture]:
     found = [_scatter(run) for run in results.runs if any(not c.is_dense and c.key in run.records for c in run.cells)]
     for number, entry in enumerate(results.importance(), start=1):
-        title = f"Rank and importance: {entry.get('task', entry['file'])}"
+        title = f"Rank and importance: {entry.get('task', entry['name'])}"
         words = "Mutual information of predictions with and without the token of a rank."
         drawn = figures.importance(entry["rows"])
         found.append(Picture(f"importance-{number}", title, words, drawn, "importance"))
@@ -112,8 +112,8 @@ def report_html(results: Results, view: ModelView | None, pictures: Sequence[Pic
         results: From `collect_results`.
         view: From `look_at`; None without a model.
         pictures: From `pictures_of`.
-        call: What commands say.
-        made: The date, as it is shown.
+        call: The command that makes the page.
+        made: The date to show.
     """
     charts: dict[str, Any] = {}
     inline = {of: [_figure(picture) for picture in pictures if picture.of == of] for of in ("model", "importance")}
@@ -138,7 +138,7 @@ def report_html(results: Results, view: ModelView | None, pictures: Sequence[Pic
     }
     page = _asset("report.html")
     pieces = [page]
-    for place, content in parts.items():  # what is put in is not searched for places again
+    for place, content in parts.items():  # inserted text is not searched for further placeholders
         before, _, after = pieces.pop().partition(place)
         pieces += [before, content, after]
     return "".join(pieces)
