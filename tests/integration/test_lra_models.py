@@ -24,7 +24,13 @@ from pyramid_bert.lab.study.preflight import all_cells
 from pyramid_bert.lab.study.spec import read_study
 from pyramid_bert.text.inference import outputs_of
 
-SIZES = "learning_rate = 1e-2\nbatch_size = 16\nlayers = 1\nheads = 2\nhidden_size = 16\nfeed_forward_size = 16\ndropout = 0.0"
+SIZES = """learning_rate = 1e-2
+batch_size = 16
+layers = 1
+heads = 2
+hidden_size = 16
+feed_forward_size = 16
+dropout = 0.0"""
 PRESETS = f"""
 [performer.cifar10]
 epochs = 2

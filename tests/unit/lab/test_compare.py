@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pyramid_bert.errors import ExperimentError
 from pyramid_bert.lab.report.ablations import ablations, main_studies
 from pyramid_bert.lab.report.charts import Fit
 from pyramid_bert.lab.report.collect import collect_results
@@ -98,6 +99,11 @@ def test_what_a_study_holds_decides_where_it_stands_whatever_its_name(root, writ
     # Of the studies with the same pyramids the one that shares most cells.
     assert [run.study.name for run in found["cheap"].runs] == ["ablation-of-selectors", "cheap"]
     assert found["cheap"].title == "cheap"
+
+
+def test_titles_and_questions_are_texts(root, write_study):
+    with pytest.raises(ExperimentError, match=r"title must be a text, got 3\n  question must be a text, got \[\]"):
+        write_study(root, "s", more="title = 3\nquestion = []")
 
 
 def test_a_study_at_inference_without_a_trained_twin_stands_alone(root, write_study):

@@ -199,9 +199,7 @@ class _Reader:
         if not isinstance(model, str | None):
             self.problems.append(f"model must be a folder or a name on the hub, got {model!r}")
         words = {key: data.get(key, "") for key in ("title", "question")}
-        for key, value in words.items():
-            if not isinstance(value, str):
-                self.problems.append(f"{key} must be a text, got {value!r}")
+        self.problems += [f"{k} must be a text, got {v!r}" for k, v in words.items() if not isinstance(v, str)]
         methods = self.methods(data.get("methods"), self.variants(data.get("variants", {})))
         tasks = self.tasks(data.get("tasks"))
         return Study(

@@ -1,8 +1,8 @@
 """Are the tokens that a core-set takes first the important ones? The paper's second ablation, measured.
 
 One token of every text is removed from a dense classifier after the attention of one layer: the one that greedy
-k-center ranks k-th. The mutual information, in nats, of predictions with and without it shows how much is left; for two balanced
-classes that never change it is ln 2 = 0.69. If rank means importance, it grows with k.
+k-center ranks k-th. The mutual information, in nats, of predictions with and without it shows how much is left; for two
+balanced classes that never change it is ln 2 = 0.69. If rank means importance, it grows with k.
 """
 
 from __future__ import annotations
