@@ -75,9 +75,9 @@ def made(cell, option, name, threads=1):
     }
 
 
-def load(root, name="glue-lite", measure="false", done=DONE, measured=(), dense_of=None):
+def load(root, name="glue-lite", measure="false", done=DONE, measured=(), dense_of=None, change=("", "")):
     """The studies of a folder, after writing one into it; `dense_of` is the study that trained its dense cells."""
-    (root / "experiments" / f"{name}.toml").write_text(SPEC.format(name=name, measure=measure))
+    (root / "experiments" / f"{name}.toml").write_text(SPEC.format(name=name, measure=measure).replace(*change))
     run = Run("", load_study(root / "experiments" / f"{name}.toml"), Store.of(root / "results", name))
     for cell in run.cells if done else ():
         if cell.is_dense:
@@ -243,25 +243,22 @@ def test_order_of_sections(root):
 
 
 def test_an_ablation_has_its_section_among_the_ablations(root, table_rows):
-    load(root, "ablation-m")
-    load(root)
+    load(root, "centres", change=('"Merge"', '"CS-1"'))
+    load(root, "later", done={})
     row = {"layer": 3, "method": "CS-1", "ranks": [2, 3], "mutual_information": [0.1, 0.4], "spearman": 0.87}
     entry = {"command": "make it again", "task": "SST-2", "rows": [row]}
     Store.of(root / "results", "ablation-importance").write("sst2", entry)
-    page = page_of(root, load(root, "glue-lite-inference"))
-    assert "## ablation-m" not in headings(page)
-    assert "| [ablation-m](#ablation-m) |" in page
-    done = page.partition("\n## Ablations\n")[2]
-    first, second, third = done.split('<a id="ablation-')[1:]
-    assert first.startswith('m"></a>')
-    assert ["Merge", QUARTER, "62.0 ± 2.8", "83.0 ± 1.4", "−4.0", "2.67x"] in table_rows(first)
-    assert "study run experiments/ablation-m.toml --model DIR --data DIR\n" in first
-    assert ["SST-2", "3", "CS-1", "–", "0.100", "0.400", "0.87"] in table_rows(second)
-    assert "make it again\n" in second
-    assert ["Merge", "inference only", "−1.0", "−1.0", "−1.0"] in table_rows(third)
-    assert "study run experiments/glue-lite-inference.toml" in third
-    for name in ("ablation-placement", "ablation-schedules", "ablation-ours"):  # what is not done has its command
-        assert f"`pyramid-bert study run experiments/{name}.toml --model DIR --data DIR`" in third
+    page = page_of(root, load(root))
+    assert "## glue-lite" in headings(page)
+    assert "## centres" not in headings(page)
+    assert "| [centres](#centres) |" in page
+    found = {text.partition('"')[0]: text for text in page.split('<a id="ablation-')[1:]}
+    assert set(found) == {"centres", "importance"}
+    assert ["CS-k-1", HALF, "60.0 ± 0.0", "85.0 ± 1.4", "−4.0", "2.00x"] in table_rows(found["centres"])
+    assert "study run experiments/centres.toml --model DIR --data DIR\n" in found["centres"]
+    assert ["SST-2", "3", "CS-1", "–", "0.100", "0.400", "0.87"] in table_rows(found["importance"])
+    assert "make it again\n" in found["importance"]
+    assert "`pyramid-bert study run experiments/later.toml --model DIR --data DIR`" in page  # what is not done
 
 
 # ---- the prize ----
@@ -341,10 +338,10 @@ def test_schedules_are_drawn_with_their_lines(root, monkeypatch):
     drawn = []
     monkeypatch.setattr(maker, "fitted_lines", lambda cells, against: drawn.append(cells))
     monkeypatch.setattr(maker, "save", lambda figure, file: drawn.append(file.name))
-    (run,) = load(root, "ablation-schedules")
+    (run,) = load(root, "shapes", change=("[{ keep", "[{ random = 0 }, { keep"))
     maker.picture(run, root / "docs" / "images")
     cells, name = drawn
-    assert name == "ablation-schedules.png"
+    assert name == "shapes.png"
     assert cells[0][:2] == ("RTE", "CS-k-1, exponential")
     assert cells[0][2] == [(2.0, pytest.approx(60.0))] * 2
 

@@ -57,6 +57,7 @@ EXPERIMENT: dict[str, Check] = {
     ),
     "model": ("a folder or a name on the hub", lambda v: isinstance(v, str)),
     **dict.fromkeys(("tasks", "methods", "seeds", "measure", "start", "selection", "dense", "pyramid"), _ANY),
+    **dict.fromkeys(("title", "question"), ("a text", lambda v: isinstance(v, str))),
     "variants": _TABLE,
     "configurations": (f"a table with {', '.join(SCHEDULE_KEYS)}", lambda v: isinstance(v, dict)),
 }
@@ -79,6 +80,8 @@ class Study:
 
     Attributes:
         name: Of the folder that results go to.
+        title: What reports call it; its name if empty.
+        question: What it compares and why, for reports.
         model: The pretrained model by name; where it lies can be said on the command line.
         tasks: Task -> what of it is used.
         methods: By name: those of `METHODS` that are wanted, and the experiment's own variants.
@@ -92,6 +95,8 @@ class Study:
     """
 
     name: str
+    title: str = ""
+    question: str = ""
     model: str | None = None
     tasks: Mapping[str, Sample]
     methods: Mapping[str, Method]
@@ -212,6 +217,8 @@ class _Reader:
         tasks = self.tasks(data.get("tasks"))
         return Study(
             name=str(found.get("name")),
+            title=found.get("title", ""),
+            question=found.get("question", ""),
             model=found.get("model"),
             tasks=tasks,
             methods=methods,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...markdown import command, joined, shown_picture, table
-from ...report.ablations import IMPORTANCE, PREFIX, Ablation, all_ablations
-from ...report.answers import answers, commands
+from ...report.ablations import Ablation, ablations, run_command
 from ...report.collect import Results
-from ...report.findings import RULE, Finding, findings
+from ...report.compare import RULE
+from ...report.grids import findings_grid
 from .sections import MAKE, about
 
 HEAD = f"""## Ablations
@@ -22,45 +22,32 @@ with two threads sums are rounded otherwise, and a cell on MRPC has moved by up 
 """
 
 
-def ablations(results: Results, said: Mapping[str, str], docs: Path) -> str:
-    """All ablations: those whose results are there, and the commands of the others.
+def ablations_page(results: Results, said: Mapping[str, str], docs: Path) -> str:
+    """All ablations: those whose results are there, and the commands of studies that were not run.
 
     Args:
         results: From `collect_results`.
         said: Key of an ablation -> words on it that are written by hand.
         docs: Where the page will be; pictures are shown if they are in its `images`.
     """
-    parts, todo = [HEAD], []
-    for ablation in all_ablations(list(results.runs)):
-        if lines := _lacking(ablation, results):
-            todo.append(f"- {ablation.heading}: {'; '.join(f'`{line}`' for line in lines)}")
-        else:
-            parts.append(_section(ablation, results, said.get(ablation.key, ""), docs))
-    if todo:
-        parts += ["### Not run yet", "\n".join(todo)]
+    parts = [HEAD, *(_section(one, results, said.get(one.key, ""), docs) for one in ablations(results))]
+    if results.todo:
+        lines = [f"- {run.study.title or run.study.name}: `{run_command(run)}`" for run in results.todo]
+        parts += ["### Not run yet", "\n".join(lines)]
     return joined(parts)
 
 
-def _lacking(ablation: Ablation, results: Results) -> list[str]:
-    """The commands for results that are not there."""
-    if ablation.kind == "importance":
-        line = f"python benchmarks/importance.py MODEL sst2 DATA > results/{IMPORTANCE}-sst2.json"
-        return [] if results.importance() else [line]
-    lacking = [name for name in ablation.studies if name not in results.runs]
-    return [f"pyramid-bert study run experiments/{name}.toml --model DIR --data DIR" for name in lacking]
-
-
-def _section(ablation: Ablation, results: Results, said: str, docs: Path) -> str:
-    parts = [f'<a id="{PREFIX}{ablation.key}"></a>', f"### {ablation.heading}", ablation.question]
-    parts += ["\n".join(map(_finding, findings(ablation, results))), said]
-    parts += [about(results.runs[name], docs) for name in ablation.studies if name.startswith(PREFIX)]
-    if ablation.kind == "importance":
-        parts += [shown_picture(name, docs, f"{name}: mutual information by rank") for name, _ in results.importance()]
-    for found in answers(ablation, results):
+def _section(one: Ablation, results: Results, said: str, docs: Path) -> str:
+    anchor = f"ablation-{one.key.removeprefix('ablation-')}"
+    parts = [f'<a id="{anchor}"></a>', f"### {one.title}", one.question]
+    parts.append("\n".join(f"- **{found.verdict}.** Paper: {found.paper}" for found in one.findings if found.paper))
+    found = findings_grid(one.findings)
+    parts += [table(found.head, found.rows, found.left), said]
+    if len(one.runs) == 1:
+        parts.append(about(one.runs[0], docs))
+    if one.key == "importance":
+        names = [entry["name"] for entry in results.importance()]
+        parts += [shown_picture(name, docs, f"{name}: mutual information by rank") for name in names]
+    for found in one.grids:
         parts += [table(found.head, found.rows, found.left), found.note]
-    return joined([*parts, command("\n".join([*commands(ablation, results), MAKE]))])
-
-
-def _finding(found: Finding) -> str:
-    paper = f" Paper: {found.paper}" if found.paper else ""
-    return f"- **{found.verdict}.**{paper} Here: {found.here}"
+    return joined([*parts, command("\n".join([*one.commands, MAKE]))])

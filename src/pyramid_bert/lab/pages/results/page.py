@@ -12,16 +12,16 @@ from pathlib import Path
 
 from ...glue.tasks import TASKS
 from ...markdown import command, joined
-from ...report.ablations import PREFIX, kind_of
-from ...report.charts import cells_of
+from ...report.charts import cells_of, varies_schedules
 from ...report.collect import Results, best_axis, collect_results
+from ...report.compare import is_ablation
 from ...report.figures import fitted_lines, importance, styled
 from ...study.axes import AXES
 from ...study.plot import draw
 from ...study.runs import Run, all_runs, points
 from ..commands import Commands
 from ..pictures import save, shrink
-from .ablations import ablations
+from .ablations import ablations_page
 from .paper import Paper, read_paper
 from .prize import ALLOWED_LOSS, WANTED_SPEED, closeness, prize
 from .sections import MAKE, about, backbone_name, beside, beside_kind, commands, machines, overview, tables
@@ -97,15 +97,15 @@ SST-2 is a dense e5-small (12 layers; `benchmarks/no_finetuning.py --train`, 8,0
 MiniLM-L6 of glue-lite, seed 0, whose encoders 1 to 4 stand for the paper's four. One token less changes few answers, so
 the curves are ragged, and only the largest ρ are clear of chance.
 """,
-    "m": """\
+    "ablation-m": """\
 Choosing is a compiled loop here whatever m is, so one centre at a time costs next to nothing; there is little reason
 to take more.
 """,
-    "placement": """\
+    "ablation-placement": """\
 The pairs are of equal configurations; the end is the slower place. Read at equal speed, in the picture, the
 middle is the better place to drop tokens, and the end no worse a place to merge them.
 """,
-    "schedules": """\
+    "ablation-schedules": """\
 A range counts as wider if it is from the lowest to the highest as well as by its standard deviation. Our exponential
 schedules were chosen to be far apart, and at 2x the random ones score no less: nothing here speaks for the exponential
 shape itself. One seed.
@@ -152,9 +152,9 @@ def write(root: Path) -> str:
     if find_spec("matplotlib"):
         for run in runs:
             picture(run, docs / "images")
-        for name, entry in results.importance():
+        for entry in results.importance():
             with styled():
-                save(importance(entry["rows"]), docs / "images" / f"{name}.png")
+                save(importance(entry["rows"]), docs / "images" / f"{entry['name']}.png")
     return page(runs, read_paper(), docs, results)
 
 
@@ -176,9 +176,9 @@ def page(runs: Sequence[Run], paper: Paper, docs: Path, results: Results) -> str
     parts = [HEAD.format(backbone=paper.backbone), overview(runs) if runs else ""]
     parts += [machines(begun), REPRODUCES] if begun else ["Nothing yet."]
     prizes = [run for run in begun if is_prize(run)]
-    others = [run for run in begun if run not in prizes and not run.study.name.startswith(PREFIX)]
+    others = [run for run in begun if run not in prizes and not is_ablation(run)]
     parts += [section(run, paper, docs) for run in others]
-    parts.append(ablations(results, SAID, docs) if begun else "")
+    parts.append(ablations_page(results, SAID, docs) if begun else "")
     if prizes:
         found = {f"{run.study.name} with {backbone_name(run)}": points(run) for run in prizes}
         parts += [PRIZE_HEAD, closeness(found), *(prize_section(run, docs) for run in prizes)]
@@ -210,7 +210,7 @@ def picture(run: Run, folder: Path) -> None:
     results = run.results(axis)
     if not any(result.x is not None and result.method != "Dense" for result in results):
         return
-    if kind_of(run.study.name) == "fit":
+    if varies_schedules(run):
         with styled():
             save(fitted_lines(cells_of(run, axis), AXES[axis][0]), folder / f"{run.study.name}.png")
     else:

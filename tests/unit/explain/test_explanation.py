@@ -1,20 +1,17 @@
 """The pictures of an explanation: what they say, and that no text can break them."""
 
-import ast
 import io
 import json
 import re
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-import pyramid_bert.explain
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.explain.explanation import Explanation, LayerView
 from pyramid_bert.explain.html import explanation_html
-from pyramid_bert.explain.terminal import token_pyramid
+from pyramid_bert.explain.terminal import FATES, token_pyramid
 
 DATA = '<script type="application/json">'
 ATTACK = "</script><script>alert(1)</script>"
@@ -77,22 +74,7 @@ def small():
 
 @pytest.fixture
 def long():
-    words = [
-        "the",
-        "quiet",
-        "light",
-        "##house",
-        "keeper",
-        "never",
-        "said",
-        "a",
-        "word",
-        ",",
-        "we",
-        "believed",
-        "him",
-        ".",
-    ]
+    words = "the quiet light ##house keeper never said a word , we believed him .".split()
     tokens = ["[CLS]", *words * 11, "[SEP]"]
     return explain(tokens, range(0, len(tokens), 2), range(0, len(tokens), 4), range(0, len(tokens), 12))
 
@@ -198,16 +180,18 @@ def test_many_survivors_are_cut_to_those_that_stand_for_most():
 
 
 @pytest.mark.parametrize(
-    ("settings", "wording"),
+    ("settings", "key"),
     [
-        ({"reduce": "drop"}, "(nearest kept token ← tokens dropped)"),
-        ({"reduce": "merge"}, "(survivor ← tokens merged into it)"),
-        ({"reduce": "replace"}, "(survivor ← tokens that became copies of it)"),
-        ({"reduce": "drop", "selector": "pool"}, "(first token ← tokens pooled into its place)"),
+        ({"reduce": "drop"}, "nearest kept token"),
+        ({"reduce": "merge"}, "merged into"),
+        ({"reduce": "replace"}, "replaced by"),
+        ({"reduce": "drop", "selector": "pool"}, "pooled into"),
     ],
 )
-def test_the_wording_says_what_became_of_the_tokens(settings, wording):
-    assert wording in draw(explain(["[CLS]", "a", "b"], (0, 1), settings=settings))
+def test_both_pictures_say_what_happened_to_the_tokens(settings, key):
+    example = explain(["[CLS]", "a", "b"], (0, 1), settings=settings)
+    assert f"({FATES[key]})" in draw(example)
+    assert payload(explanation_html(example))["fate"] == key
 
 
 def test_tokens_that_nothing_stands_for_are_forgotten():
@@ -283,7 +267,6 @@ def test_the_page_holds_what_it_draws(small):
     assert data["stages"][-1]["kept"] == [0, 2, 4]
     assert data["stages"][-1]["home"] == [0, 4, 2, 2, 4, 0, 0]
     assert (data["pyramid"], data["dense"], data["differ"]) == ("positive 0.98", "positive", False)
-    assert data["fate"] == "merged into"
 
 
 @pytest.mark.parametrize(
@@ -324,16 +307,3 @@ def test_a_radius_that_is_no_number_leaves_the_page_readable():
     layers = tuple(LayerView(n, (0,) * n, (0, 0), value) for n, value in ((1, float("nan")), (2, float("inf"))))
     data = payload(explanation_html(Explanation(**{**vars(example), "layers": layers})))
     assert [stage["radius"] for stage in data["stages"]] == [None, None, None]
-
-
-def test_viz_imports_neither_torch_nor_transformers():
-    folder = Path(pyramid_bert.explain.__file__).parent
-    names = set()
-    for file in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module.split(".")[0])
-    assert {"rich", "errors", "explanation"} <= names
-    assert not names & {"torch", "transformers", "encoder", "classifier", "hub"}

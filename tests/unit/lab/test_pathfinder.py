@@ -69,16 +69,14 @@ def test_the_label_follows_from_the_paths(drawings):
         if drawing.label:
             assert set(drawing.discs) == set(drawing.snakes[homes[0][0]].tips)
     assert {drawing.label for drawing in drawings} == {0, 1}
+    # Either snake may have the first disc.
+    assert {drawing.discs[0] == drawing.snakes[0].tips[0] for drawing in drawings} == {True, False}
 
 
 def test_both_labels_are_about_as_frequent():
     settings = PathfinderSettings(contour_length=3, distractors=0)
     labels = [draw_pathfinder(settings, 5, index).label for index in range(400)]
     assert 160 < sum(labels) < 240  # four standard deviations
-
-
-def test_either_snake_may_have_the_first_disc(drawings):
-    assert {drawing.discs[0] == drawing.snakes[0].tips[0] for drawing in drawings} == {True, False}
 
 
 def test_images_are_grey_bytes_of_32_by_32_and_use_all_of_them(drawings):
@@ -294,13 +292,6 @@ def test_more_images_can_be_added(tmp_path, small_shards):
     make_pathfinder(tmp_path / "grown", 10, EASY)
     make_pathfinder(tmp_path / "whole", 10, EASY)
     assert contents(tmp_path / "grown") == contents(tmp_path / "whole")
-
-
-def test_the_number_of_processes_changes_nothing(tmp_path, small_shards, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["pyramid-bert"])  # spares the processes that it starts the import of torch
-    make_pathfinder(tmp_path / "one", 10, EASY, jobs=1)
-    make_pathfinder(tmp_path / "two", 10, EASY, jobs=2)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 def test_other_images_are_not_mixed(tmp_path):

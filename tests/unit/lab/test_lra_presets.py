@@ -85,7 +85,7 @@ def test_a_file_of_the_same_form(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = [", "is no TOML file"),
+        ("x = [", "is not a TOML file"),
         ("[perfomer.text]\n", "unknown backbone"),
         ("[performer.txt]\n", "unknown Long Range Arena task"),
         ("[performer.text]\nlayers = 1\n", "lacks learning_rate, epochs"),
