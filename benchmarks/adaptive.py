@@ -1,6 +1,6 @@
 """Adaptive lengths against fixed ones at the same mean cost, without any training.
 
-python benchmarks/adaptive.py MODEL TASK DATA > results/theory-adaptive-TASK.json
+python benchmarks/adaptive.py MODEL TASK DATA
 
 MODEL is a dense fine-tuned classifier; TASK and DATA as in `pyramid-bert evaluate --task TASK --data DATA`. For drop
 and merge, and for each wanted ideal speed-up (multiply-accumulates at true lengths): the radius, and for fixed
@@ -9,16 +9,14 @@ run on the dev set. Tokens are counted twice: those that texts need, and those t
 hold, where the widest row decides.
 """
 
-import argparse
-import json
 from typing import Any
 
 import torch
+from common import arguments, show
 from samples import as_long_as
 
 from pyramid_bert import PyramidClassifier, PyramidError, Schedule, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
-from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.batches import Encoded, sorted_batches
 from pyramid_bert.text.sampling import table_hash
@@ -30,11 +28,7 @@ BATCH, SEED, SAMPLE = 32, 0, 256
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("task", choices=sorted(TASKS))
-    parser.add_argument("data")
-    args = parser.parse_args()
+    args = arguments(__doc__)
     torch.set_num_threads(1)
     task, dev = TASKS[args.task], load_task(args.task, args.data, "dev")
     clf = PyramidClassifier.from_pretrained(args.model, "dense", max_length=task.max_length)
@@ -59,10 +53,9 @@ def main() -> None:
         "data_sha256": table_hash(dev),
         "seed": SEED,
         "batch_size": BATCH,
-        "machine": describe_machine(),
         "runs": runs,
     }
-    print(json.dumps(result, indent=1))
+    show(result)
 
 
 def _candidates(
@@ -103,7 +96,7 @@ def _fixed(model: Any, speedup: float, first: int, last: int, sample: list[Encod
 
 
 def _cost(clf: PyramidClassifier, items: list[Encoded]) -> dict[str, Any]:
-    """The ideal speed-up, and tokens kept: of texts alone, and in batches as wide as their widest row."""
+    """The ideal speed-up, and tokens kept: of texts one by one, and in batches as wide as their widest row."""
     kept = kept_lengths(clf.model, items, clf.tokenizer.pad_token_id, batch_size=BATCH)
     wide: list[tuple[int, ...]] = [()] * len(items)
     for rows in sorted_batches([len(item) for item in items], BATCH):

@@ -3,20 +3,18 @@
 python benchmarks/batching.py MODEL TASK DATA [--rows N]
 
   tight   sorted by length, 32 texts a batch, padded to the longest (what predict does)
-  exact   batches of texts of one length alone, up to 32: no pad at all, but smaller batches
+  exact   batches of texts of one length, up to 32: no pad at all, but smaller batches
   packed  8 texts one after another in a row, attention kept apart by a mask: no pad, but masked attention is computed
           for pairs of tokens of different texts too
 
 Each in fp32 with the dense model. Prints JSON.
 """
 
-import argparse
-import json
 from collections import defaultdict
 
 import torch
+from common import arguments, show
 
-from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.bench.timing import time_interleaved
 from pyramid_bert.bench.workload import forward_all
 from pyramid_bert.families.loading import load_model, load_tokenizer
@@ -28,12 +26,7 @@ BATCH, PACK = 32, 8
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("task")
-    parser.add_argument("data")
-    parser.add_argument("--rows", type=int, default=600)
-    args = parser.parse_args()
+    args = arguments(__doc__, rows=600)
     model, tokenizer = load_model(args.model)[0], load_tokenizer(args.model)
     texts = load_task(args.task, args.data, "dev").texts[: args.rows]
     items = encode(tokenizer, texts, positions=512, max_length=512)
@@ -59,9 +52,8 @@ def main() -> None:
             }
             for name, batches in ways.items()
         },
-        "machine": describe_machine(),
     }
-    print(json.dumps(result, indent=1))
+    show(result)
 
 
 def _buckets(lengths: list[int]) -> list[list[int]]:
@@ -73,7 +65,7 @@ def _buckets(lengths: list[int]) -> list[list[int]]:
 
 
 def _packed(items: list) -> dict[str, torch.Tensor]:
-    """Texts one after another in one row: (1, S), with positions of their own and a mask (1, 1, S, S)."""
+    """Texts one after another in one row: (1, S), with positions from 0 for each text and a mask (1, 1, S, S)."""
     ids = torch.tensor([[token for item in items for token in item.input_ids]])
     positions = torch.tensor([[place for item in items for place in range(len(item))]])
     owner = torch.tensor([number for number, item in enumerate(items) for _ in range(len(item))])

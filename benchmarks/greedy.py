@@ -3,11 +3,9 @@
 python benchmarks/greedy.py
 """
 
-import json
-
 import torch
+from common import show
 
-from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.bench.timing import time_interleaved
 from pyramid_bert.core import compiled
 from pyramid_bert.core.coreset import _one_at_a_time
@@ -18,7 +16,7 @@ SHAPES = ((1, 128, 80), (1, 512, 322), (32, 128, 80), (32, 512, 322))
 
 def main() -> None:
     """Measures and prints."""
-    print(json.dumps([_measure(*shape) for shape in SHAPES], indent=1))
+    show({"shapes": [_measure(*shape) for shape in SHAPES]})
 
 
 def _measure(b: int, n: int, k: int) -> dict:
@@ -46,7 +44,6 @@ def _measure(b: int, n: int, k: int) -> dict:
         "same_indices": same,
         **{f"{name}_ms": timing.median(name) * 1e3 for name in runs},
         "faster": timing.speedup("compiled", over="torch"),
-        "machine": describe_machine(),
     }
 
 

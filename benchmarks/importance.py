@@ -1,22 +1,20 @@
 """Are tokens that a core-set takes first the important ones? One token less, by rank: the paper's second ablation.
 
-python benchmarks/importance.py MODEL TASK DATA > results/ablation-importance-TASK.json
+python benchmarks/importance.py MODEL TASK DATA [--ranks N]
 
 MODEL is a dense fine-tuned classifier; TASK and DATA as in `pyramid-bert evaluate --task TASK --data DATA`. Of the dev
 set, the texts with at least as many tokens as there are ranks are taken. Prints JSON.
 """
 
-import argparse
 import dataclasses
-import json
 from math import isnan
 from typing import Any
 
+from common import arguments, show
 from rich.console import Console
 from rich.progress import Progress
 
 from pyramid_bert import PyramidClassifier
-from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.lab.theory.importance import Importance, token_importance
 from pyramid_bert.text.batches import encode
@@ -27,8 +25,7 @@ BATCH = 32
 
 def main() -> None:
     """Measures and prints."""
-    parser = _parser()
-    args = parser.parse_args()
+    args = arguments(__doc__, ranks=24)
     classifier = PyramidClassifier.load(args.model)
     dev = load_task(args.task, args.data, "dev")
     model = classifier.model
@@ -37,7 +34,7 @@ def main() -> None:
     long = [item for item in items if len(item) >= args.ranks]
     if not long:
         most = max(map(len, items))
-        parser.error(f"no dev text has {args.ranks} tokens, the longest has {most}; give fewer --ranks")
+        raise SystemExit(f"no dev text has {args.ranks} tokens, the longest has {most}; give fewer --ranks")
     depth = model.config.num_hidden_layers
     layers = sorted({max(1, round(depth * share)) for share in (1 / 12, 3 / 12, 6 / 12, 9 / 12)})
     with Progress(console=Console(stderr=True)) as progress:
@@ -51,10 +48,9 @@ def main() -> None:
         "model": {"layers": depth, "hidden_size": model.config.hidden_size},
         "dev_texts": len(items),
         "data_sha256": table_hash(dev),
-        "machine": describe_machine(),
         "rows": [_row(one) for one in found],
     }
-    print(json.dumps(report, indent=1))
+    show(report)
 
 
 def _row(found: Importance) -> dict[str, Any]:
@@ -64,15 +60,6 @@ def _row(found: Importance) -> dict[str, Any]:
     rho = fields.pop("spearman")
     information = fields.pop("information")
     return {"method": method, "mutual_information": information, **fields, "spearman": None if isnan(rho) else rho}
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("task", choices=TASKS)
-    parser.add_argument("data")
-    parser.add_argument("--ranks", type=int, default=24)
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,27 +1,26 @@
 """What a dense classifier loses as a pyramid, without any training: the search, and the paper's schedule.
 
 python benchmarks/no_finetuning.py MODEL TASK DATA --trained-on ROWS --epochs EPOCHS
+python benchmarks/no_finetuning.py MODEL TASK DATA --paper-only
 
 MODEL is a dense classifier that was trained on `sample_rows(load_task(TASK, DATA), ROWS, seed=0)`, for example by
 `benchmarks/no_finetuning.py --train BASE MODEL TASK DATA --trained-on ROWS`. The search sees only training rows that
 are not in that sample, whole sentences as long as dev rows are (SST-2 trains on phrases and is asked about sentences);
-every figure is of the dev set, of which it sees nothing else. Prints JSON.
+every figure is of the dev set, and the search sees only the lengths of its rows. Prints JSON.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from common import show
 from samples import as_long_as, whole
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
-from pyramid_bert.bench.machine import describe_machine
-from pyramid_bert.families import base_model
-from pyramid_bert.families.sensitivity import set_sensitivity
+from pyramid_bert.families import base_model, set_sensitivity
 from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.metrics import metrics_of
 from pyramid_bert.text.sampling import sample_rows, shuffled, table_hash
@@ -48,6 +47,11 @@ def main() -> None:
     """Trains, or searches and prints."""
     args = _arguments()
     task = TASKS[args.task]
+    dev = load_task(args.task, args.data, "dev")
+    dev = sample_rows(dev, args.dev_rows, 0) if args.dev_rows else dev
+    if args.paper_only:
+        show(_about(args, OnDev(args.model, dev, task.metric)))
+        return
     train = load_task(args.task, args.data)
     if args.train:
         rows = sample_rows(train, args.trained_on, 0)
@@ -55,10 +59,8 @@ def main() -> None:
         settings = TrainSettings(**{**TRAINING, "epochs": args.epochs})
         classifier.fit(rows.texts, rows.labels, settings=settings).save(args.model)
         return
-    dev = load_task(args.task, args.data, "dev")
-    dev = sample_rows(dev, args.dev_rows, 0) if args.dev_rows else dev
     calibration = as_long_as(dev, whole(_unseen(train, args.trained_on), train), CALIBRATION_ROWS)
-    print(json.dumps(_run(args, calibration, dev), indent=1))
+    show(_run(args, calibration, dev))
 
 
 def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, Any]:
@@ -85,16 +87,21 @@ def _run(args: argparse.Namespace, calibration: Table, dev: Table) -> dict[str, 
         )
         print(f"{args.task} at {speedup}x: {searches[-1]['dev']}", file=sys.stderr)
     return {
-        "task": args.task,
-        "metric": on_dev.metric,
-        "model": on_dev.shape(),
+        **_about(args, on_dev),
         "trained_on": args.trained_on,
         "training": {**TRAINING, "epochs": args.epochs},
         "calibration": {"rows": len(calibration.texts), "sha256": table_hash(calibration)},
-        "dev": on_dev.about(),
         "searches": searches,
+    }
+
+
+def _about(args: argparse.Namespace, on_dev: "OnDev") -> dict[str, Any]:
+    return {
+        "task": args.task,
+        "metric": on_dev.metric,
+        "model": on_dev.shape(),
+        "dev": on_dev.about(),
         "paper": paper_schedule(on_dev),
-        "machine": describe_machine(),
     }
 
 
@@ -176,7 +183,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("model")
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("data")
-    parser.add_argument("--trained-on", type=int, required=True, help="rows of the training sample")
+    parser.add_argument("--paper-only", action="store_true", help="the paper's schedule, without a search")
+    parser.add_argument("--trained-on", type=int, default=0, help="rows of the training sample")
     parser.add_argument("--dev-rows", type=int, help="a sample of the dev set in place of the whole")
     parser.add_argument("--train", metavar="BASE", help="train MODEL from this encoder and stop")
     parser.add_argument("--epochs", type=float, default=TRAINING["epochs"])

@@ -7,13 +7,12 @@ Twelve pairs of feed-forward weights of BERT-base, packed, in turn (226 MB: from
 with plain and 8-bit weights. Prints JSON.
 """
 
-import json
 from functools import partial
 
 import torch
+from common import show
 from torch import nn
 
-from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.bench.timing import time_interleaved
 from pyramid_bert.runtimes.packed import Int8Linear, PackedLinear
 
@@ -24,7 +23,7 @@ PAIRS, TOKENS = 12, (128, 32, 1)
 def main() -> None:
     """Measures and prints."""
     torch.manual_seed(0)
-    result = {"machine": describe_machine(), "memory_gb_per_second": _bandwidth()}
+    result = {"memory_gb_per_second": _bandwidth()}
     for name, kind in FORMS.items():
         pairs = [(kind(768, 3072), kind(3072, 768)) for _ in range(PAIRS)]
         runs = {}
@@ -36,7 +35,7 @@ def main() -> None:
         result[name] = {run: timing.median(run) * 1e3 for run in runs}
         for where in ("memory", "cache"):
             result[name][f"128 over 32, {where}"] = timing.speedup(f"{where} 32", over=f"{where} 128")
-    print(json.dumps(result, indent=1))
+    show(result)
 
 
 @torch.inference_mode()

@@ -2,14 +2,12 @@
 
 python benchmarks/solver.py MODEL TASK DATA [--rows N] [--rounds N]
 
-The schedule is found on half of the lengths and measured on all of them, in a run of its own. Prints JSON.
+The schedule is found on half of the lengths and measured on all of them, in another run. Prints JSON.
 """
 
-import argparse
-import json
+from common import arguments, show
 
 from pyramid_bert import pyramidize
-from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.bench.models import model_pair
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.lab.glue.tasks import load_task
@@ -20,13 +18,7 @@ BATCH = 32
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("task")
-    parser.add_argument("data")
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
+    args = arguments(__doc__, rows=10_000, rounds=3)
     dense, pyramid, tokenizer = model_pair(args.model, "small", None, {})
     texts = load_task(args.task, args.data, "dev").texts[: args.rows]
     workload = Workload.from_texts(tokenizer, texts, positions=512, max_length=512, source=args.task)
@@ -37,8 +29,8 @@ def main() -> None:
         pyramidize(pyramid, solution.schedule)
         measured = interleaved_speedup(dense, pyramid, workload, BATCH, rounds=args.rounds)
         found.append({**solution.to_dict(), "measured_again": measured})
-    result = {"task": args.task, "texts": len(texts), "mean_length": sum(workload.lengths) / len(texts)}
-    print(json.dumps({**result, "solutions": found, "machine": describe_machine()}, indent=1))
+    mean_length = sum(workload.lengths) / len(texts)
+    show({"task": args.task, "texts": len(texts), "mean_length": mean_length, "solutions": found})
 
 
 if __name__ == "__main__":

@@ -8,16 +8,15 @@ kind of set and share k/n, the ratio of each greedy radius to the optimum of the
 """
 
 import argparse
-import json
 import math
 from collections.abc import Iterator
 
 import torch
+from common import arguments, show
 from torch import Tensor
 
 from pyramid_bert import PyramidClassifier, Schedule
-from pyramid_bert.bench.machine import describe_machine
-from pyramid_bert.families import base_model, pyramid_encoder
+from pyramid_bert.families import embeddings_of, pyramid_encoder
 from pyramid_bert.lab.glue.tasks import load_task
 from pyramid_bert.lab.theory.kcenter import price_of_parallelism
 from pyramid_bert.lab.theory.measure import HalfSteps
@@ -31,12 +30,7 @@ CLUSTERS = 6
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model", "task", "data"):
-        parser.add_argument(name)
-    parser.add_argument("--rows", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = arguments(__doc__, rows=16, seed=0)
     real = list(_hidden_states(args))
     kinds = {
         "hidden states": real,
@@ -52,9 +46,8 @@ def main() -> None:
         "tokens": [SHORTEST, LONGEST],
         "seed": args.seed,
         "results": results,
-        "machine": describe_machine(),
     }
-    print(json.dumps(data, indent=1))
+    show(data)
 
 
 @torch.no_grad()
@@ -67,8 +60,8 @@ def _hidden_states(args: argparse.Namespace) -> Iterator[Tensor]:
     fitting = [i for i, item in enumerate(classifier.encode(table.texts)) if SHORTEST <= len(item) <= LONGEST]
     some = sample_rows(type(table)([table.texts[i] for i in fitting], []), args.rows, args.seed)
     for item in classifier.encode(some.texts):
-        hidden = base_model(classifier.model).embeddings(**collate([item], 0))
-        for state in HalfSteps(encoder.layer, encoder.backbone).states(hidden)[1::2]:
+        hidden = embeddings_of(classifier.model)(**collate([item], 0))
+        for state in HalfSteps(encoder).states(hidden)[1::2]:
             yield state[0]
 
 

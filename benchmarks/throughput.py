@@ -6,14 +6,11 @@ All start from the same texts and include tokenization. The model is a dense one
 weights as a pyramid: only speed is looked at. Prints JSON.
 """
 
-import argparse
-import json
-
 import torch
+from common import arguments, show
 from transformers import TextClassificationPipeline
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule
-from pyramid_bert.bench.machine import describe_machine
 from pyramid_bert.bench.timing import time_interleaved
 from pyramid_bert.lab.glue.tasks import load_task
 from pyramid_bert.text.labels import Labels
@@ -24,7 +21,7 @@ KEEP, FIRST, LAST = 0.25, 2, 6
 
 def main() -> None:
     """Measures and prints."""
-    args = _arguments()
+    args = arguments(__doc__, rows=10_000, rounds=3)
     dense = PyramidClassifier.from_pretrained(args.model, "dense")
     schedule = Schedule.exponential(KEEP, LAST, first_layer=FIRST)
     pyramid = PyramidClassifier.from_pretrained(args.model, schedule)
@@ -51,21 +48,10 @@ def main() -> None:
         "pyramid_over_dense": timing.speedup("pyramid", over="dense"),
         "ideal": _ideal(lengths, schedule, dense.model.config),
         "schedule": schedule.to_dict(),
-        "machine": describe_machine(),
         "rounds": args.rounds,
         "seconds": timing.seconds,
     }
-    print(json.dumps(result, indent=1))
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("task")
-    parser.add_argument("data")
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    return parser.parse_args()
+    show(result)
 
 
 def _tokens(classifier: PyramidClassifier, text: str) -> int:

@@ -152,7 +152,7 @@ def write_study():
         file = root / "experiments" / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join([*lines, f"configurations.select = {select}"]))
-        run = Run(f"experiments/{name}.toml", load_study(file), Store(root / "results" / name))
+        run = Run(f"experiments/{name}.toml", load_study(file), Store.of(root / "results", name))
         for cell in run.cells:
             over_c = 1.0 if cell.is_dense else round(256 / cell.schedule.lengths(256, 6)[2], 6)
             lost = 0.0 if cell.is_dense else harm * 0.02 * (over_c - 1) + 0.01 * worse.get(cell.method, 0.0)
@@ -166,12 +166,21 @@ def write_study():
             run.store.write(cell.key, record)
             if run.study.measure and not cell.is_dense:
                 speeds = {"over_c": over_c - 0.2, "over_a": over_c, "dense_over_a": 1.5}
-                Store(run.store.folder / "measured").write(
-                    cell.measurement(run.study.measure), {"status": "done", **speeds}
-                )
+                run.store.write(cell.measurement(run.study.measure), {"status": "done", **speeds})
         return run
 
     return write
+
+
+@pytest.fixture(scope="session")
+def table_rows():
+    """The rows of all tables of a Markdown page, each a list of cells; without the lines under the heads."""
+
+    def rows(page):
+        lines = (line for line in page.splitlines() if line.startswith("|") and not line.startswith("|---"))
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    return rows
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 MOVED: dict[str, tuple[str, ...]] = {
     "data": ("text", "text.batches", "text.sampling", "lab.glue", "lab.lra.data"),
     "data.pathfinder": ("lab.lra.pathfinder",),
+    "explanation": ("explain.explanation",),
     "hub": ("families.hub",),
     "lra": ("lab.lra",),
     "models": ("lab.performer",),

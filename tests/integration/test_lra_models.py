@@ -22,43 +22,33 @@ from pyramid_bert.lab.lra.run import LraRows, default_settings, describe, run_lr
 from pyramid_bert.lab.study.arena import STUDY_TASKS
 from pyramid_bert.lab.study.preflight import all_cells
 from pyramid_bert.lab.study.spec import read_study
+from pyramid_bert.lab.study.store import Store
 from pyramid_bert.text.inference import outputs_of
 
-PRESETS = """
-[performer.cifar10]
-learning_rate = 1e-2
-epochs = 2
+SIZES = """learning_rate = 1e-2
 batch_size = 16
 layers = 1
 heads = 2
 hidden_size = 16
-qkv_size = 8
 feed_forward_size = 16
-dropout = 0.0
+dropout = 0.0"""
+PRESETS = f"""
+[performer.cifar10]
+epochs = 2
+qkv_size = 8
+{SIZES}
 
 [bigbird.cifar10]
-learning_rate = 1e-2
 epochs = 2
-batch_size = 16
-layers = 1
-heads = 2
-hidden_size = 16
 qkv_size = 16
-feed_forward_size = 16
 block_size = 2
-dropout = 0.0
+{SIZES}
 
 [bigbird.text]
-learning_rate = 1e-2
 epochs = 1
-batch_size = 16
-layers = 1
-heads = 2
-hidden_size = 16
 qkv_size = 16
-feed_forward_size = 16
 block_size = 4
-dropout = 0.0
+{SIZES}
 """
 
 
@@ -185,13 +175,15 @@ def test_bigbird_takes_short_rows_at_the_full_length(arena, monkeypatch):
     assert seen == [("BigBirdBlockSparseAttention", count, 48) for count in (16, 16, 16, 48)]
 
 
-def test_a_sequence_shorter_than_a_block(arena, tmp_path):
+def test_a_sequence_shorter_than_a_block(arena, tmp_path, capsys):
     path = tmp_path / "large.toml"
     path.write_text(PRESETS.replace("block_size = 2", "block_size = 64"))
     preset = preset_for("bigbird", "cifar10", path)
     for schedule in (None, Schedule.input_only(0.5)):
         with pytest.raises(PyramidError, match=r"a sequence of 49 tokens is less than a block of 64; .* at most 49"):
             make_model(preset, schedule, seed=0)
+    assert call("space", "--task", "cifar10", "--backbone", "bigbird", "--preset", path) == 2
+    assert "a sequence of 49 tokens is less than a block of 64" in capsys.readouterr().err
 
 
 # ---- the command ----
@@ -242,13 +234,6 @@ def test_steps_are_measured_from_the_command_line(arena, capsys):
     assert "choice" in capsys.readouterr().out
     assert call("bench", *words, "--batch-size", 0) == 2
     assert call("bench", *words[:-4], "--keep", 1) == 2
-
-
-def test_space_of_a_sequence_that_is_no_block(arena, tmp_path, capsys):
-    path = tmp_path / "large.toml"
-    path.write_text(PRESETS.replace("block_size = 2", "block_size = 64"))
-    assert call("space", "--task", "cifar10", "--backbone", "bigbird", "--preset", path) == 2
-    assert "a sequence of 49 tokens is less than a block of 64" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -305,7 +290,7 @@ def test_a_study_of_long_range_arena(study, tmp_path, monkeypatch, capsys):
     task = STUDY_TASKS["performer-cifar10"]
     monkeypatch.setitem(STUDY_TASKS, "performer-cifar10", type(task)(**{**vars(task), "max_length": 49}))
     assert study("run") == 0
-    records = [json.loads(path.read_text()) for path in (tmp_path / "results" / "tiny").glob("performer*.json")]
+    records = [record for key, record in Store.of(tmp_path / "results", "tiny").records.items() if key != "study"]
     assert {record["cell"]["method"] for record in records} == {"Dense", "1st", "CS-1"}
     assert all(record["status"] == "done" for record in records)
     assert {record["kept"] for record in records} == {25, 49}

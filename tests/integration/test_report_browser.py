@@ -53,8 +53,8 @@ addEventListener("securitypolicyviolation", (event) => complaints.push(event.blo
 def page(tmp_path_factory, tiny_model_dir, write_study):
     """A report of two studies and a tiny model."""
     root = tmp_path_factory.mktemp("report")
-    write_study(root, "glue-lite", more="measure = true")
-    write_study(root, "ablation-m", methods=("CS-1", "CS-0.5", "CS-k-1"))
+    write_study(root, "methods", more="measure = true")
+    write_study(root, "centres", methods=("CS-1", "CS-0.5", "CS-k-1"))
     (root / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     out = root / "report.html"
     options = ["--results", root / "results", "--experiments", root / "experiments", "--model", tiny_model_dir]
@@ -188,8 +188,8 @@ def test_charts_tell_what_is_pointed_at_tapped_or_focused(page):
     assert seen["left"] is None
     for part in ("CS-1 0.25@1-1", "84.3 ± 0.4", "3.80x", "4.00x", "2 seeds"):
         assert part in seen["hover"]
-    assert "pyramid-bert study run experiments/glue-lite.toml --only" not in seen["hover"]
-    assert "pyramid-bert study run experiments/glue-lite.toml --only" in seen["tapped"]
+    assert "pyramid-bert study run experiments/methods.toml --only" not in seen["hover"]
+    assert "pyramid-bert study run experiments/methods.toml --only" in seen["tapped"]
     assert seen["focused"].startswith("Dense")
     assert seen["moved"] != "Dense"
     assert seen["hidden"] == 3

@@ -10,7 +10,7 @@ from pyramid_bert.cli import main
 
 @pytest.fixture
 def folders(tmp_path, write_study, monkeypatch):
-    write_study(tmp_path, "glue-lite", tasks=["rte"])
+    write_study(tmp_path, "any", tasks=["rte"])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -19,9 +19,8 @@ def test_a_report_of_results_alone(folders, capsys):
     assert main(["report"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "page in report.html" in captured.err
+    assert "report.html" in captured.err
     page = (folders / "report.html").read_text()
-    assert "No model was given" in page
     assert "pyramid-bert report --results results --model DIR --out report.html" in page
 
 
@@ -37,7 +36,7 @@ def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model
     assert made["bytes"] == (folders / "report.html").stat().st_size
     names = {path.name for path in (folders / "figures").iterdir()}
     assert {f"figures/{name}" for name in names} == set(made["figures"])
-    keys = ("cls-similarity", "clusters", "lengths", "schedule", "radius", "tokens-1", "pareto-glue-lite")
+    keys = ("cls-similarity", "clusters", "lengths", "schedule", "radius", "tokens-1", "pareto-any")
     assert names == {f"{key}.{suffix}" for key in keys for suffix in ("png", "svg")}
     page = (folders / "report.html").read_text()
     assert '"text": "the film is good"' in page
@@ -55,7 +54,7 @@ def test_a_model_of_clusters_has_no_radius_to_show(folders, tiny_model_dir):
 
 
 def test_tasks_without_data_are_left_out(tmp_path, write_study, monkeypatch, capsys, tiny_model_dir):
-    write_study(tmp_path, "glue-lite", tasks=["rte", "mrpc"])
+    write_study(tmp_path, "any", tasks=["rte", "mrpc"])
     monkeypatch.chdir(tmp_path)
     options = ["--model", str(tiny_model_dir), "--data", ".", "--figures", "figures", "--examples", "1"]
     assert main(["report", *options]) == 1
@@ -64,15 +63,15 @@ def test_tasks_without_data_are_left_out(tmp_path, write_study, monkeypatch, cap
     rows = ["sentence\tsentence2\tlabel", "a film\tit is good\tentailment", "a story\tit is sad\tnot_entailment"]
     (tmp_path / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
     assert main(["report", *options]) == 0
-    assert "no data of MRPC in .: the figure of lengths is without them" in capsys.readouterr().err
+    assert "no data of MRPC in ." in capsys.readouterr().err
     assert "RTE" in (tmp_path / "figures" / "lengths.svg").read_text()
 
 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--texts", "t.txt"], 2, "--texts is for a model to look at; give --model"),
-        (["--data", "glue"], 2, "--data is for a model to look at; give --model"),
+        (["--texts", "t.txt"], 2, "--texts needs a model"),
+        (["--data", "glue"], 2, "--data needs a model"),
         (["--examples", "0"], 2, "--examples must be at least 1, got 0"),
         (["--max-texts", "-1"], 2, "--max-texts must be at least 1, got -1"),
         (["--results", "nowhere"], 1, "there is no folder nowhere"),

@@ -14,7 +14,7 @@ import pytest
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import main
 from pyramid_bert.lab.study.cell import SAMPLE_SEED
-from pyramid_bert.lab.study.store import machine
+from pyramid_bert.lab.study.store import Store, machine
 from pyramid_bert.text.sampling import shuffled
 
 SPEC = """
@@ -58,8 +58,10 @@ def study(tmp_path, monkeypatch, glue_dir, learner_dir):
     return run
 
 
-def records(folder="results/tiny"):
-    return {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*_*.json")}
+def records(name="tiny", folder="results", measured=False):
+    """The records of cells, or of measurements."""
+    found = Store.of(folder, name).records
+    return {key: record for key, record in found.items() if key != "study" and ("ledger" in record) == measured}
 
 
 def dense_folders():
@@ -104,17 +106,16 @@ def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
     assert (kept / "model.safetensors").exists()
     assert json.loads((kept / "record.json").read_text()) == dense
 
-    before = {path: path.stat().st_mtime_ns for path in Path("results/tiny").glob("*_*.json")}
+    before = Path("results/tiny.jsonl").read_bytes()
     assert study("run", "--only", "sst2 Merge 0.5@1-2 seed 1") == 0
-    assert {path: path.stat().st_mtime_ns for path in Path("results/tiny").glob("*_*.json")} == before
+    assert Path("results/tiny.jsonl").read_bytes() == before
     assert "nothing is left to run" in capsys.readouterr().err
     assert study("run", "--only", merge["id"], "--again") == 0
     again = {record["name"]: record for record in records().values()}
     assert again["sst2 Merge 0.5@1-2 seed 1"]["value"] == merge["value"]
     assert again["sst2 Merge 0.5@1-2 seed 1"]["finished"] >= merge["finished"]
-    assert [path for path, old in before.items() if path.stat().st_mtime_ns != old] == [
-        Path("results/tiny") / f"sst2_Merge_0.5@1-2_s1_{merge['id']}.json"
-    ]
+    assert Path("results/tiny.jsonl").read_bytes().startswith(before)
+    assert again["sst2 Dense seed 1"] == dense
 
 
 def start(glue_dir, learner_dir, *words):
@@ -164,7 +165,7 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
     assert study("table", "--axis", "measured-c") == 0
     assert "Merge" in capsys.readouterr().out
     assert study("run", "--measure", "--threads", 1) == 0
-    speeds = records("results/tiny/measured").values()
+    speeds = records(measured=True).values()
     assert len(speeds) == 3 * 2 + 1 + 1
     assert all(record["seconds"]["total"] > 0 and record["machine"]["threads"] == 1 for record in speeds)
     assert all(record["command"].endswith(" --again --model DIR --data DIR --threads 1") for record in speeds)
@@ -258,12 +259,12 @@ def test_studies_share_their_dense_classifiers(study, trained):
     assert trained == ["dense", "pyramid"]
     (key, record), *others = records().items()
     assert others == []
-    assert records("results/other")[key] == record
+    assert records("other")[key] == record
     assert " tiny.toml " in record["command"]
 
     assert study("run", "--only", one, "--again", file="other.toml") == 0
     assert trained == ["dense", "pyramid", "dense"]
-    again = records("results/other")[key]
+    again = records("other")[key]
     assert " other.toml " in again["command"]
     assert again["value"] == record["value"]
     assert records() == {key: record}
@@ -289,7 +290,7 @@ def test_dense_classifiers_of_other_weights_or_rows_are_not_shared(
     assert study("run", *only, *change, "--results", "elsewhere") == 0
     assert trained == ["dense", "dense"]
     assert len(dense_folders()) == (1 if other == "dev.tsv" else 2)  # dev rows change no weight
-    (first,), (second,) = records().values(), records("elsewhere/tiny").values()
+    (first,), (second,) = records().values(), records(folder="elsewhere").values()
     assert (first["weights"], first["data"]) != (second["weights"], second["data"])
     assert study("run", *only, "--results", "third", *change) == 0
     assert trained == ["dense", "dense"]
@@ -319,7 +320,7 @@ def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_
     ("change", "code", "message"),
     [
         (("methods = [", "methods = ["), 1, "no such folder: nowhere"),
-        (("seeds", "seeds ="), 2, "is no TOML file"),
+        (("seeds", "seeds ="), 2, "is not a TOML file"),
         (('"CS-1"', '"CS-l"'), 2, "unknown method 'CS-l'; did you mean 'CS-1'?"),
         (("tasks.sst2", "tasks.sst3"), 2, "unknown task 'sst3'; did you mean 'sst2'?"),
         (
@@ -350,7 +351,7 @@ def test_mistakes_are_found_before_any_work(study, capsys, change, code, message
         (["run", "--only", "xyz"], 1, "no cell is meant by 'xyz'"),
         (["status", "--only", "xyz"], 1, "no cell is meant by 'xyz'"),
         (["table", "--metric", "acuracy"], 2, "unknown metric 'acuracy'; did you mean 'accuracy'?"),
-        (["run", "--measure", "--jobs", "2"], 2, "--measure runs alone"),
+        (["run", "--measure", "--jobs", "2"], 2, "--measure runs nothing beside it"),
         (["table", "--at", "fast"], 2, "--at takes numbers"),
         (["table", "--markdown", "--json"], 2, "not both"),
         (["plot"], 1, "nothing to draw"),

@@ -10,6 +10,7 @@ from pyramid_bert._moved import MOVED
 OLD = {
     "data": ["read_table", "Encoded", "collate", "shuffled", "TASKS", "load_lra"],
     "data.pathfinder": ["draw_pathfinder"],
+    "explanation": ["Explanation", "LayerView"],
     "hub": ["pyramidize", "restore"],
     "lra": ["load_presets"],
     "models": ["PerformerConfig", "favor_attention"],

@@ -33,7 +33,7 @@ def measured(cell, bad=""):
 
 
 def test_measurements_run_once_each(tmp_path):
-    measurements = Measurements(CELLS, PLAN, tmp_path)
+    measurements = Measurements(CELLS, PLAN, Store(tmp_path / "s.jsonl"))
     todo = measurements.left()
     assert list(todo.values()) == [cell for cell in CELLS if not cell.is_dense and cell.seed == 0]
     assert measurements.run(todo, measured).done == list(todo.values())
@@ -42,7 +42,7 @@ def test_measurements_run_once_each(tmp_path):
 
 
 def test_a_resumed_measurement_counts_only_what_is_left_and_knows_how_long_it_takes(tmp_path):
-    measurements = Measurements(CELLS, PLAN, tmp_path)
+    measurements = Measurements(CELLS, PLAN, Store(tmp_path / "s.jsonl"))
     assert measurements.pace().seconds(CELLS) is None
     todo = measurements.left()
     measurements.run(dict(list(todo.items())[:3]), measured)
@@ -56,12 +56,12 @@ def test_a_resumed_measurement_counts_only_what_is_left_and_knows_how_long_it_ta
 
 
 def test_failed_measurements_are_said_until_they_are_retried(tmp_path):
-    measurements, bad = Measurements(CELLS, PLAN, tmp_path), CELLS[1]
+    measurements, bad = Measurements(CELLS, PLAN, Store(tmp_path / "s.jsonl")), CELLS[1]
     work = partial(measured, bad=bad.name)
     assert measurements.run(measurements.left(), work).failed == [bad]
     assert measurements.left() == {}
     assert measurements.run({}, work).failed == [bad]
-    status = status_of(CELLS, Store(tmp_path), PLAN)
+    status = status_of(CELLS, Store(tmp_path / "s.jsonl"), PLAN)
     error = {"id": bad.id, "name": bad.name, "state": "not measured", "error": "ValueError: it broke"}
     assert status["measured"] == {"done": 3, "left": 0, "failed": [error]}
     assert "3 of 4 measured" in status_table("s", status).title

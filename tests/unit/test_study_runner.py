@@ -24,7 +24,7 @@ from pyramid_bert.lab.study import executors
 from pyramid_bert.lab.study.cell import Site, run_cell
 from pyramid_bert.lab.study.display import Display, outcome, status_of, status_table
 from pyramid_bert.lab.study.executors import InTurn, Processes, RayTasks
-from pyramid_bert.lab.study.runner import Run, choose
+from pyramid_bert.lab.study.runner import Runner, choose
 from pyramid_bert.lab.study.spec import read_study
 from pyramid_bert.lab.study.store import Pace, Store
 
@@ -67,7 +67,7 @@ def note_process(cell, folder):
 
 
 def make(folder, **settings):
-    return Run(cells=CELLS, store=Store(folder), has_weights=lambda key: True, **settings)
+    return Runner(cells=CELLS, store=Store(folder / "s.jsonl"), has_weights=lambda key: True, **settings)
 
 
 def noted(folder):
@@ -87,7 +87,7 @@ def test_a_failed_cell_is_recorded_others_go_on_and_retry_runs_it_again(tmp_path
     summary = make(tmp_path).go(CELLS, InTurn(work))
     assert [cell.name for cell in summary.failed] == [NAMES[1]]
     assert len(summary.done) == 5
-    record = Store(tmp_path).read(CELLS[1].key)
+    record = Store(tmp_path / "s.jsonl").read(CELLS[1].key)
     assert record["status"] == "failed"
     assert record["error"] == "ValueError: it broke"
     assert record["where"][-1].endswith("note_or_fail")
@@ -95,7 +95,7 @@ def test_a_failed_cell_is_recorded_others_go_on_and_retry_runs_it_again(tmp_path
     assert make(tmp_path).go(CELLS, InTurn(work)).failed == [CELLS[1]]  # still failed, and said again
     assert make(tmp_path, retry=True).plan(CELLS) == [CELLS[1]]
     assert "failed" in outcome(CELLS[1], record)
-    status = status_of(CELLS, Store(tmp_path))
+    status = status_of(CELLS, Store(tmp_path / "s.jsonl"))
     assert status["total"] == {"done": 5, "failed": 1, "running": 0, "left": 0}
     assert status["failed"][0]["error"] == "ValueError: it broke"
     assert status["cells"][0] == {"id": CELLS[0].id, "name": NAMES[0], "state": "done"}
@@ -103,7 +103,7 @@ def test_a_failed_cell_is_recorded_others_go_on_and_retry_runs_it_again(tmp_path
     assert status["measured"] is None
     assert status_table("s", status).row_count == 3
     make(tmp_path, retry=True).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    assert Store(tmp_path).status(CELLS[1].key) == "done"
+    assert Store(tmp_path / "s.jsonl").status(CELLS[1].key) == "done"
 
 
 def test_cells_whose_dense_model_failed_wait(tmp_path):
@@ -128,7 +128,9 @@ def test_only_some_and_what_they_start_from(tmp_path):
 
 def test_a_dense_model_that_is_gone_is_trained_again_when_it_is_needed(tmp_path):
     make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    run = Run(cells=CELLS, store=Store(tmp_path), has_weights=lambda key: len(noted(tmp_path)) > 6, again=True)
+    run = Runner(
+        cells=CELLS, store=Store(tmp_path / "s.jsonl"), has_weights=lambda key: len(noted(tmp_path)) > 6, again=True
+    )
     assert run.plan([CELLS[1]]) == CELLS[:2]
     run.go([CELLS[1]], InTurn(partial(note, folder=tmp_path)))
     assert noted(tmp_path) == [*NAMES, *NAMES[:2]]
@@ -217,7 +219,7 @@ def test_two_runners_share_the_work(tmp_path, monkeypatch):
 
 
 def test_a_cell_that_another_process_holds_is_running_and_is_left_alone(tmp_path):
-    store = Store(tmp_path)
+    store = Store(tmp_path / "s.jsonl")
     lock = store.lock(CELLS[0].key)
     assert store.lock(CELLS[0].key) is None
     assert store.state(CELLS[0].key) == "running"
@@ -272,7 +274,7 @@ def test_a_killed_runner_takes_its_processes_with_it_and_loses_nothing_that_was_
         runner.kill()
         for pid in filter(is_alive, pids):
             os.kill(pid, signal.SIGKILL)
-    store = Store(tmp_path)
+    store = Store(tmp_path / "s.jsonl")
     assert [store.state(cell.key) for cell in CELLS] == ["done" if cell.is_dense else "left" for cell in CELLS]
     make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
     assert sorted(noted(tmp_path)) == sorted(NAMES)
@@ -282,7 +284,7 @@ def test_processes_a_dead_one_costs_only_its_cell(tmp_path):
     with Processes(partial(note_or_die, folder=tmp_path, bad=NAMES[1]), 2) as pool:
         summary = make(tmp_path).go(CELLS, pool)
     assert summary.failed == [CELLS[1]]
-    assert Store(tmp_path).read(CELLS[1].key)["error"] == "its process died with exit code -9"
+    assert Store(tmp_path / "s.jsonl").read(CELLS[1].key)["error"] == "its process died with exit code -9"
     assert sorted(noted(tmp_path)) == sorted(name for name in NAMES if name != NAMES[1])
 
 
@@ -290,17 +292,23 @@ def test_processes_make_room_for_new_ones_after_some_cells(tmp_path, monkeypatch
     monkeypatch.setattr(executors, "CELLS_A_PROCESS", 2)
     with Processes(partial(note_process, folder=tmp_path), 1) as pool:
         make(tmp_path).go(CELLS[:5], pool)
-    served = Counter(Store(tmp_path).read(cell.key)["process"] for cell in CELLS[:5])
+    served = Counter(Store(tmp_path / "s.jsonl").read(cell.key)["process"] for cell in CELLS[:5])
     assert sorted(served.values()) == [1, 2, 2]
 
 
-def test_leftovers_of_a_killed_write_are_removed(tmp_path):
-    store = Store(tmp_path)
-    left = tmp_path / ".k.json.x1"
-    left.write_text("{")
-    store.write("k", {"status": "done"})
-    assert not left.exists()
-    assert store.status("k") == "done"
+def test_processes_that_die_at_import_fail_their_cells_and_the_run_ends(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "import os, sys; from pathlib import Path\n"
+        "if __name__ != '__main__': os._exit(3)  # a spawned process imports this file first\n"
+        "from test_study_runner import CELLS, Processes, is_alive, make\n"
+        "with Processes(is_alive, 2) as pool: make(Path(sys.argv[1])).go(CELLS, pool)\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    words = [sys.executable, str(tmp_path / "broken.py"), str(tmp_path)]
+    subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, timeout=100, check=True, stderr=subprocess.DEVNULL)
+    dense = [cell for cell in CELLS if cell.is_dense]
+    errors = {Store(tmp_path / "s.jsonl").read(cell.key)["error"] for cell in dense}
+    assert errors == {"its process died with exit code 3"}
 
 
 def test_pace_learns_by_task():
@@ -334,7 +342,7 @@ def test_ray_runs_every_cell_once_though_a_worker_is_killed(tmp_path):
     assert (tmp_path / "killed").exists()
     assert sorted(noted(tmp_path)) == sorted(NAMES)
     assert len(summary.done) == len(CELLS)
-    assert all(Store(tmp_path).status(cell.key) == "done" for cell in CELLS)
+    assert all(Store(tmp_path / "s.jsonl").status(cell.key) == "done" for cell in CELLS)
 
 
 def test_without_ray_the_message_names_the_extra(monkeypatch):

@@ -218,7 +218,7 @@ def test_everything_wrong_is_named_at_once():
         "configurations.select, entry 2: unknown key 'keep_ration'; did you mean 'keep_ratio'?",
         "configurations.pool, entry 1: missing 1 required positional argument: 'at_layers'",
         "configurations.truncate is missing, and 1st-I takes its configurations from there",
-        "seeds must be a list of different whole numbers, got [0, 0]",
+        "seeds must be a list of different whole numbers of at least 0, got [0, 0]",
         "unknown start 'dens'; did you mean 'dense'?",
         "unknown selection 'inferense'; did you mean 'inference'?",
         "pyramid.epochs must be a number, got 'three'",
@@ -233,23 +233,23 @@ def test_everything_wrong_is_named_at_once():
         ({"tasks": []}, "tasks must be a list of at least one name"),
         ({"tasks": {}}, "tasks is empty"),
         ({"tasks": {"rte": 5}}, "tasks.rte must be a table"),
-        ({"name": "a/b"}, "name must be a word that can name a folder, got 'a/b'"),
+        ({"name": "a/b"}, "name must be a word that can name a file, got 'a/b'"),
         ({"methods": ["Merge+KD"], "selection": "inference"}, "Merge+KD cannot learn"),
         ({"configurations": [SELECT]}, "configurations must be a table with select, pool, truncate"),
         ({"configurations": {"select": SELECT + SELECT[:1]}}, "entry 3 is there twice"),
         ({"configurations": {"select": [0.5]}}, "must be a list of tables"),
-        ({"measure": 3}, "measure must be true, false or a table, got 3"),
-        ({"seeds": [-1]}, "each of seeds must be a whole number of at least 0, got -1"),
+        ({"measure": 3}, "measure must be true, false or a table with rows, batch_size, rounds, got 3"),
+        ({"seeds": [-1]}, "seeds must be a list of different whole numbers of at least 0, got [-1]"),
         ({"model": 1}, "model must be a folder or a name on the hub, got 1"),
         ({"dense": 3}, "dense must be a table"),
         ({"dense": {"bf16": 1}}, "dense.bf16 must be true or false, got 1"),
         ({"pyramid": {"bf16": "yes"}}, "pyramid.bf16 must be true or false, got 'yes'"),
         ({"pyramid": {"epochs": True}}, "pyramid.epochs must be a number, got True"),
-        ({"variants": 3}, "variants must be a table of tables, got 3"),
+        ({"variants": 3}, "variants must be a table, got 3"),
         ({"variants": {"end": {"placement": "end"}}}, "variants.end must name a method and change it"),
         ({"variants": {"end": {"of": "CS-1"}}}, "variants.end must name a method and change it"),
-        ({"variants": {"CS-1": {"of": "Att", "metric": "cosine"}}}, "variants.CS-1: a variant needs a name of its own"),
-        ({"variants": {"a/b": {"of": "Att", "metric": "cosine"}}}, "variants.a/b: a variant needs a name of its own"),
+        ({"variants": {"CS-1": {"of": "Att", "metric": "cosine"}}}, "variants.CS-1: a variant needs a new name"),
+        ({"variants": {"a/b": {"of": "Att", "metric": "cosine"}}}, "variants.a/b: a variant needs a new name"),
         (
             {"variants": {"end": {"of": "CS1", "metric": "cosine"}}},
             "variants.end: unknown method 'CS1'; did you",
@@ -281,7 +281,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(ExperimentError, match="is a folder"):
         load_study(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ExperimentError, match="is no TOML file"):
+    with pytest.raises(ExperimentError, match="is not a TOML file"):
         load_study(tmp_path / "binary.toml")
 
 
@@ -323,7 +323,7 @@ def test_what_does_not_fit_a_model_is_told_before_anything_runs(rest_from, messa
 def test_reading_an_experiment_needs_no_torch():
     code = (
         "import sys; sys.argv = ['pyramid-bert']\n"
-        "from pyramid_bert.study import load_study\n"
+        "from pyramid_bert.lab.study import load_study\n"
         f"load_study({str(EXPERIMENTS[0])!r})\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )

@@ -1,4 +1,4 @@
-"""Show, layer by layer, which tokens of a text stay and where the others went; with --html as a page to look at."""
+"""Show, layer by layer, which tokens of a text stay and which kept token stands for each of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long Range Arena: make the images of its Pathfinder task, train models of the paper's sizes behind a selection.
+"""Long Range Arena: make Pathfinder images, and train the paper's models with a selection at the input.
 
 docs/lra.md describes the models, docs/data.md the three tasks and where their data comes from.
 """
@@ -6,28 +6,52 @@ docs/lra.md describes the models, docs/data.md the three tasks and where their d
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from .lra_models import EXAMPLES, add_model_actions
-from .options import add_json_option, cores, messages, print_json, steps_shown
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import PyramidError, UnknownNameError, UsageError
+from ..lab.lra.presets import BACKBONES, TASKS, LraPreset, preset_for
+from ..lab.study.methods import DENSE, METHODS
+from ..schedule.base import Schedule
+from .options import add_json_option, cores, messages, print_json, report, steps_shown, usage_errors
+
+if TYPE_CHECKING:
+    from ..lab.lra.run import LraResult
+    from ..training.trainer import TrainSettings
 
 DIFFICULTIES = ("easy", "intermediate", "hard")
-EPILOG = f"""examples:
+EPILOG = """examples:
   pyramid-bert lra make-pathfinder --out pathfinder32 --n 20000
-  pyramid-bert lra show pathfinder32 --out pathfinder.png{EXAMPLES}
+  pyramid-bert lra show pathfinder32 --out pathfinder.png
+  pyramid-bert lra train --task cifar10 --backbone performer --method CS-1 --keep 0.5 --data DIR
+  pyramid-bert lra space --task text --backbone bigbird
+  pyramid-bert lra bench --task cifar10 --backbone performer --method CS-1 --keep 0.5 --batch-size 32
 
 `pyramid-bert lra ACTION --help` explains an action."""
-_MAKE_EPILOG = """The same seed gives the same images, whatever the number of processes. Stopped, the same command
-goes on; with a larger --n it adds images to those that are there. The first 80 % are train, the next 10 % dev.
+_MAKE_EPILOG = """The same seed gives the same images with any number of processes. After an interruption the same
+command continues; with a larger --n it adds images. The first 80 % are train, the next 10 % dev.
 
 examples:
   pyramid-bert lra make-pathfinder --out pathfinder32 --n 20000
   pyramid-bert lra make-pathfinder --out pathfinder-easy --n 20000 --difficulty easy --seed 1 --jobs 2"""
-_SHOW_EPILOG = """examples:
-  pyramid-bert lra show pathfinder32 --out pathfinder.png"""
+_TRAIN_EPILOG = """Models are small and trained from scratch. Without further options this is the paper's run, which
+takes days on a CPU: give --rows and --epochs. --method Dense keeps every token.
+
+examples:
+  pyramid-bert lra train --task cifar10 --backbone performer --method CS-1 --keep 0.5 --data DIR --epochs 5
+  pyramid-bert lra train --task text --backbone bigbird --method Dense --data DIR --rows 2000 --epochs 5 --json"""
+_BENCH_EPILOG = """Rows are random and full. Measure on a quiet machine. BigBird in the paper's batches of 256 or 512
+needs some tens of GB; --batch-size 32 tells as much.
+
+examples:
+  pyramid-bert lra bench --task cifar10 --backbone performer --method CS-1 --keep 0.5 --batch-size 32"""
+_WRITTEN = ("config.json", "model*.safetensors*", "lra.json")
+_CHANGES = ("epochs", "batch_size", "learning_rate", "seed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +67,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: one for each core)")
     add_json_option(make)
     make.set_defaults(act=_make)
-    show = _action(actions, "show", "draw some images of a folder, large, with their paths", _SHOW_EPILOG)
+    show = _action(actions, "show", "draw some images of a folder, large, with their paths", "")
     show.add_argument("folder", metavar="DIR", help="what make-pathfinder wrote")
     show.add_argument("--out", required=True, metavar="FILE", help="picture to write, for example pathfinder.png")
     show.add_argument("--n", type=int, default=12, metavar="N", help="images to show, from the first (default: 12)")
     show.set_defaults(act=_show)
-    add_model_actions(actions, _action)
+    train = _action(actions, "train", "train a model and evaluate it", _TRAIN_EPILOG)
+    _add_model_options(train)
+    _add_selection_options(train)
+    train.add_argument("--data", metavar="DIR", help="folder of the task's data (default: the hub)")
+    train.add_argument("--rows", type=int, metavar="N", help="a fixed sample of the training rows (default: all)")
+    train.add_argument("--dev-rows", type=int, metavar="N", help="a fixed sample of the dev rows (default: all)")
+    train.add_argument("--epochs", type=float, help="passes over the data (default: the preset's)")
+    train.add_argument("--batch-size", type=int, metavar="N", help="rows per step (default: the preset's)")
+    train.add_argument("--learning-rate", type=float, metavar="RATE", help="at its peak (default: the preset's)")
+    train.add_argument("--seed", type=int, help="of everything random (default: 0)")
+    train.add_argument("--out", metavar="DIR", help="folder for the trained model (default: not saved)")
+    add_json_option(train)
+    train.set_defaults(act=_train)
+    space = _action(actions, "space", "show how many tokens keep ratios keep and how much space they save", "")
+    _add_model_options(space)
+    add_json_option(space)
+    space.set_defaults(act=_space)
+    bench = _action(actions, "bench", "measure training steps, dense and behind a selection", _BENCH_EPILOG)
+    _add_model_options(bench)
+    _add_selection_options(bench)
+    bench.add_argument("--batch-size", type=int, metavar="N", help="rows per step (default: the preset's)")
+    bench.add_argument(
+        "--all-tokens",
+        action="store_true",
+        help="both sides compute every token of the last layer, as the paper's models do, not only CLS",
+    )
+    bench.add_argument("--rounds", type=int, default=5, help="number of measurements (default: 5)")
+    add_json_option(bench)
+    bench.set_defaults(act=_bench)
 
 
 def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
@@ -61,7 +113,7 @@ def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.Argu
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does what was asked."""
+    """Runs the action."""
     args.act(args)
 
 
@@ -74,7 +126,7 @@ def _make(args: argparse.Namespace) -> None:
     from ..lab.lra.pathfinder.store import make_pathfinder
 
     start = time.monotonic()
-    counts: list[int] = []  # first of those that were there
+    counts: list[int] = []  # the first is the number already there
     with steps_shown("drawing", args.n) as advance:
 
         def made_some(count: int) -> None:
@@ -108,3 +160,149 @@ def _show(args: argparse.Namespace) -> None:
     drawings = [draw_pathfinder(record.settings, record.seed, index) for index in range(args.n)]
     save_drawings(drawings, Path(args.out))
     print(args.out)
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", required=True, metavar="NAME", help=", ".join(TASKS))
+    parser.add_argument("--backbone", required=True, metavar="NAME", help=", ".join(BACKBONES))
+    parser.add_argument("--preset", metavar="FILE", help="a TOML file of other sizes (default: the paper's table)")
+
+
+def _add_selection_options(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(name for name, method in METHODS.items() if _at_input(name))
+    parser.add_argument("--method", default="CS-1", metavar="NAME", help=f"{names} or {DENSE} (default: CS-1)")
+    parser.add_argument("--keep", type=float, metavar="P", help="share of the tokens kept at the input, 0-1")
+
+
+def _at_input(name: str) -> bool:
+    """Whether a method can select at the input of a model trained from scratch."""
+    method = METHODS[name]
+    return method.kind == "select" and not method.distills and method.settings["selector"] != "attention"
+
+
+def _preset(args: argparse.Namespace) -> LraPreset:
+    with usage_errors():
+        return preset_for(args.backbone, args.task, args.preset)
+
+
+def _selection(args: argparse.Namespace) -> tuple[Schedule | None, dict[str, Any]]:
+    """The schedule and the settings that --method and --keep stand for."""
+    if args.method == DENSE:
+        if args.keep is not None:
+            raise UsageError(f"--method {DENSE} keeps every token; leave out --keep")
+        return None, {}
+    with usage_errors():
+        if args.method not in METHODS or not _at_input(args.method):
+            raise UnknownNameError("method", args.method, [DENSE, *filter(_at_input, METHODS)])
+        if args.keep is None:
+            raise UsageError(f"--method {args.method} needs --keep, the share of the tokens to keep, such as 0.5")
+        return Schedule.input_only(args.keep), dict(METHODS[args.method].settings)
+
+
+def _train(args: argparse.Namespace) -> None:
+    preset, (schedule, settings) = _preset(args), _selection(args)
+    for option in ("rows", "dev_rows"):
+        value = getattr(args, option)
+        if value is not None and value < 2:
+            raise UsageError(f"--{option.replace('_', '-')} must be at least 2, got {value}")
+    from ..files import check_replaceable, check_writable
+    from ..lab.lra.run import default_settings, describe, read_rows, run_lra
+
+    with usage_errors():
+        given = {name: getattr(args, name) for name in _CHANGES if getattr(args, name) is not None}
+        training = default_settings(preset, **given)
+        facts = describe(preset, schedule)
+    if args.out is not None:
+        check_writable(Path(args.out))
+        check_replaceable(Path(args.out), _WRITTEN)
+    train = read_rows(args.task, args.data, "train", args.rows)
+    dev = read_rows(args.task, args.data, "dev", args.dev_rows)
+    messages().print(f"{facts['kept']} of {facts['tokens']} tokens, {facts['attention'].replace('_', '-')} attention")
+    result = run_lra(preset, train, dev, training, schedule=schedule, settings=settings)
+    if args.out is not None:
+        _save(result, args, training)
+    if args.json:
+        print_json(_record(result, args, training))
+    else:
+        report(result.metrics, as_json=False)
+
+
+def _record(result: LraResult, args: argparse.Namespace, training: TrainSettings) -> dict[str, Any]:
+    return {
+        "task": args.task,
+        "backbone": args.backbone,
+        "method": args.method,
+        "keep": args.keep,
+        "epochs": training.epochs,
+        "seed": training.seed,
+        **result.metrics,
+        **result.facts,
+    }
+
+
+def _save(result: LraResult, args: argparse.Namespace, training: TrainSettings) -> None:
+    from ..files import replacing_folder, write_text
+
+    target = Path(args.out)
+    with replacing_folder(target) as scratch:
+        result.model.save_pretrained(scratch)
+        write_text(scratch / "lra.json", json.dumps(_record(result, args, training), indent=1) + "\n")
+    messages().print(f"saved to {target}")
+
+
+def _space(args: argparse.Namespace) -> None:
+    preset = _preset(args)
+    from ..lab.lra.run import describe
+
+    with usage_errors():
+        describe(preset, None)  # raises if the sequence is shorter than a block
+    rows = []
+    for tenth in range(1, 11):
+        keep = tenth / 10
+        try:
+            rows.append({"keep": keep, **describe(preset, Schedule.input_only(keep))})
+        except PyramidError as error:
+            rows.append({"keep": keep, "error": str(error)})
+    if args.json:
+        print_json(rows)
+        return
+    table = Table(title=f"{BACKBONES[args.backbone]} on {args.task}, width {preset.hidden_size}: space saved")
+    for name in ("keep", "tokens", "attention", "by l² + l·d", "by tokens"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if "error" in row:
+            table.add_row(f"{row['keep']:g}", "–", "less than a block", "–", "–")
+            continue
+        saved = row["space"]
+        attention = row["attention"].replace("_", "-")
+        shares = (f"{100 * saved[reading]:.0f} %" for reading in ("printed", "tokens"))
+        table.add_row(f"{row['keep']:g}", str(row["kept"]), attention, *shares)
+    Console().print(table)
+
+
+def _bench(args: argparse.Namespace) -> None:
+    preset, (schedule, settings) = _preset(args), _selection(args)
+    if schedule is None:
+        raise UsageError(f"--method {DENSE} is one side of every measurement; name another")
+    if args.keep == 1:
+        raise UsageError("--keep 1 keeps every token, as the dense side does; keep less")
+    batch_size = preset.batch_size if args.batch_size is None else args.batch_size
+    if batch_size < 1 or args.rounds < 1:
+        raise UsageError("--batch-size and --rounds must be at least 1")
+    from ..bench.training import measure_training
+    from ..lab.lra.models import make_dense, make_model, tokens_of
+    from ..lab.lra.run import describe
+    from .bench_tables import training_table
+
+    with usage_errors():
+        facts = describe(preset, schedule)
+    settings["cls_only"] = not args.all_tokens
+    dense = make_dense(preset, seed=0) if args.all_tokens else make_model(preset, None, seed=0)
+    pyramid = make_model(preset, schedule, seed=0, **settings)
+    n = tokens_of(preset)
+    with steps_shown(f"training steps of {n} tokens, in turn", 2 * (args.rounds + 1)) as step:
+        ledger = measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
+    if args.json:
+        print_json({"task": args.task, "backbone": args.backbone, "method": args.method, **facts, **ledger.to_dict()})
+        return
+    Console().print(training_table([ledger]))

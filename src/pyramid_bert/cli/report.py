@@ -1,8 +1,8 @@
-"""Build one self-contained page of results, figures and a model's token pyramids: it opens from disk, without network.
+"""Build one HTML page of results, figures and a model's token pyramids. It opens from disk and needs no network.
 
-Tables and charts come from the JSON files in --results, with the experiment files that belong to them. With --model the
-page also explains example sentences, and shows what the model's tokens look like. Sections whose results are not there
-say which command would make them.
+Tables and charts come from the files in --results and the experiment files in --experiments. With --model the page also
+explains example sentences and shows the model's token vectors. Missing results are listed with the command that makes
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EPILOG = """examples:
   pyramid-bert report --model my-model --texts reviews.txt --out report.html
   pyramid-bert report --model my-model --data glue --figures figures --out report.html
 
-A file of texts has one text a line (.txt), or is a CSV, TSV, JSONL or Parquet file with the column --text-column."""
+A file of texts has one text per line (.txt), or is a CSV, TSV, JSONL or Parquet file with the column --text-column."""
 
 
 DEFAULTS = {
@@ -45,12 +45,12 @@ DEFAULTS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--results", metavar="DIR", help="where results are kept (default: results)")
-    parser.add_argument("--experiments", metavar="DIR", help="the studies' TOML files (default: experiments)")
+    parser.add_argument("--results", metavar="DIR", help="folder of results (default: results)")
+    parser.add_argument("--experiments", metavar="DIR", help="folder of the studies' TOML files (default: experiments)")
     parser.add_argument("--model", metavar="DIR", help="the folder of a trained classifier, pyramid or dense")
-    parser.add_argument("--texts", metavar="FILE", help="texts to look at (default: a dozen sentences about films)")
-    parser.add_argument("--text-column", metavar="NAME", help="their column (default: text)")
-    parser.add_argument("--text-pair-column", metavar="NAME", help="the column of the second text of a pair")
+    parser.add_argument("--texts", metavar="FILE", help="example texts (default: a dozen sentences about films)")
+    parser.add_argument("--text-column", metavar="NAME", help="column of the texts (default: text)")
+    parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text of a pair")
     parser.add_argument("--examples", type=int, metavar="N", help="texts in the viewer (default: 24)")
     parser.add_argument("--max-texts", type=int, metavar="N", help="texts in the figures (default: 128)")
     parser.add_argument("--data", metavar="DIR", help="folder of the studies' tasks, for the lengths of their texts")
@@ -61,13 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Reads, looks at the model, and writes."""
+    """Reads results, runs the model and writes the page."""
     for option in ("examples", "max_texts"):
         if getattr(args, option) < 1:
             raise UsageError(f"--{option.replace('_', '-')} must be at least 1, got {getattr(args, option)}")
     for option in ("texts", "data"):
         if getattr(args, option) and not args.model:
-            raise UsageError(f"--{option} is for a model to look at; give --model as well")
+            raise UsageError(f"--{option} needs a model; give --model as well")
     out = Path(args.out)
     check_writable_file(out)
     if args.figures:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     from ..lab.report.figures import styled, write_pictures
     from ..lab.report.page import Call, pictures_of, report_html
 
-    with styled():  # a missing matplotlib is noticed before any work
+    with styled():  # fails before any work if matplotlib is missing
         results = collect_results(Path(args.results), Path(args.experiments))
         view = _look(args, results) if args.model else None
         pictures = pictures_of(results, view)
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _look(args: argparse.Namespace, results: Results) -> ModelView:
-    """What the model shows, with a progress bar."""
+    """Runs the model, with a progress bar."""
     from ..lab.report.model import look_at
 
     texts = _texts(args)[: args.max_texts]
@@ -119,10 +119,10 @@ def _texts(args: argparse.Namespace) -> list[Text]:
 
 
 def _tasks(folder: str, results: Results) -> dict[str, list[Text]]:
-    """The dev texts of the studies' tasks by title, of those that are in `folder`. Pixels and bytes are no texts."""
+    """The dev texts in `folder` of the tasks of all studies, by title. Tasks of pixels and bytes have no texts."""
     from ..lab.glue.tasks import TASKS, load_task
 
-    names = dict.fromkeys(task for run in results.runs.values() for task in run.study.tasks if task in TASKS)
+    names = dict.fromkeys(task for run in results.runs for task in run.study.tasks if task in TASKS)
     found: dict[str, list[Text]] = {}
     missing: dict[str, NoDataError] = {}
     for name in names:
@@ -133,5 +133,5 @@ def _tasks(folder: str, results: Results) -> dict[str, list[Text]]:
     if missing and not found:
         raise next(iter(missing.values()))
     if missing:
-        messages().print(f"no data of {', '.join(missing)} in {folder}: the figure of lengths is without them")
+        messages().print(f"no data of {', '.join(missing)} in {folder}; the figure of lengths leaves them out")
     return found

@@ -1,7 +1,7 @@
 """Run a grid of methods, configurations, tasks and seeds from an experiment file, and make the paper's tables of it.
 
-Each result is one JSON file, written the moment it is there: a study may be stopped or killed at any time, and the same
-command goes on. docs/studies.md describes experiment files.
+Each result is appended to one file at once: a study can be stopped or killed at any time, and the same command goes on.
+docs/studies.md describes experiment files.
 """
 
 from __future__ import annotations
@@ -56,11 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_only(group)
     group.add_argument("--retry", action="store_true", help="run cells again that failed")
     group.add_argument("--again", action="store_true", help="run the chosen cells again even if they are done")
-    group.add_argument("--limit-minutes", type=float, metavar="M", help="start no cell after so many minutes")
-    group.add_argument(
-        "--measure", action="store_true", help="measure speeds, alone, on a quiet machine; train nothing"
-    )
-    group = run_parser.add_argument_group("by whom")
+    group.add_argument("--limit-minutes", type=float, metavar="M", help="start no cell after this many minutes")
+    group.add_argument("--measure", action="store_true", help="measure speeds on a quiet machine; train nothing")
+    group = run_parser.add_argument_group("where cells run")
     group.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: 1)")
     group.add_argument(
         "--threads", type=int, metavar="N", help="threads of a cell (default: cores / jobs; with Ray: 1)"
@@ -147,7 +145,7 @@ def _check(args: argparse.Namespace, study: Study) -> None:
         if value is not None and not value >= low:
             raise UsageError(f"--{option.replace('_', '-')} must be at least {low}, got {value:g}")
     if args.measure and (args.ray or args.jobs or args.limit_minutes is not None):
-        raise UsageError("--measure runs alone: leave out --jobs, --ray and --limit-minutes")
+        raise UsageError("--measure runs nothing beside it: leave out --jobs, --ray and --limit-minutes")
     if args.measure and study.measure is None:
         raise UsageError(f"{args.file} asks for no measurements; set measure = true in it")
 
@@ -155,11 +153,11 @@ def _check(args: argparse.Namespace, study: Study) -> None:
 def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], store: Store, site: Site) -> Summary:
     from ..lab.study.display import Display
     from ..lab.study.executors import InTurn
-    from ..lab.study.runner import Run
+    from ..lab.study.runner import Runner
     from ..lab.study.store import Pace
 
     by_key = {cell.key: cell for cell in cells}
-    job = Run(
+    job = Runner(
         cells=cells,
         store=store,
         has_weights=lambda key: site.has_dense(by_key[key]),
@@ -198,7 +196,7 @@ def _measure(args: argparse.Namespace, study: Study, chosen: list[Cell], store: 
     from ..lab.study.measurements import Measurements
 
     plan = dict(study.measure or {})
-    measurements = Measurements(chosen, plan, store.folder)
+    measurements = Measurements(chosen, plan, store)
     todo = measurements.left(retry=args.retry, again=args.again)
     if not todo:
         messages().print("nothing is left to measure")
@@ -278,7 +276,7 @@ def _results(args: argparse.Namespace, study: Study) -> list[Result]:
 def _store(args: argparse.Namespace, study: Study) -> Store:
     from ..lab.study.store import Store
 
-    return Store(Path(args.results) / study.name)
+    return Store.of(args.results, study.name)
 
 
 def _targets(text: str | None) -> list[float] | None:

@@ -1,11 +1,11 @@
-"""Measure both sides of the paper's Theorem 1 on your own texts: how much the loss changes, and what the bound allows.
+"""Measure both sides of the paper's Theorem 1 on your texts: the change of the loss, and what the bound allows.
 
-Runs the dense model and pyramid* (full length, every token that is not kept replaced by its nearest kept one; the same
-logits as dropping with weighted attention). Shows for each layer how many tokens are replaced, the covering radius, and
-the Lipschitz constants as seen on the sample: the largest ratio of the change of what comes out to the change of what
-went in, for what the replacement changes and for random changes of the same size. True constants are larger.
+Runs the dense model and pyramid* (full length, with every dropped token replaced by its nearest kept one; the same
+logits as dropping with weighted attention). Shows for each layer the number of replaced tokens, the covering radius and
+the Lipschitz constants on the sample: the largest ratio of the change of the output to the change of the input, for the
+replacement and for random changes of the same size. True constants are larger.
 
-With --label-column the loss is taken on these labels, without it on the dense model's own predictions.
+With --label-column the loss is computed on these labels, otherwise on the dense model's own predictions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("model", help="the folder of a trained classifier; a pyramid brings its own schedule")
+    parser.add_argument("model", help="folder of a trained classifier; a saved pyramid has its own schedule")
     parser.add_argument("--data", metavar="FILE", required=True, help="texts to measure on")
     parser.add_argument("--rows", type=int, default=64, metavar="N", help="texts to draw from the file (default: 64)")
     parser.add_argument(
@@ -91,8 +91,8 @@ def _layers(report: TheoremReport) -> Table:
     table = Table(
         title=f"pyramid* on {len(report.rows)} texts of {mean:.0f} tokens on average",
         caption="N − l: tokens replaced, mean (max). radius: the largest distance from a token to the one that "
-        "replaces it. moved: norm of all that the layer changes. Constants: the largest ratio seen, of the "
-        "replacement's changes / of random ones; λ: of the layer; direct: from the layer to the last CLS vector.",
+        "replaces it. moved: norm of the layer's change. Constants: the largest ratio for the replacement / for random "
+        "changes; λ: of the layer; direct: from the layer to the last CLS vector.",
     )
     for name in ("layer", "N − l", "radius δ", "moved", "λ", "product above", "direct"):
         table.add_column(name, justify="right")
@@ -126,7 +126,7 @@ def _pair(row: dict[str, Any], what: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    """A constant or a ratio; a dash where there was nothing to measure."""
+    """A constant or a ratio; a dash if there was nothing to measure."""
     from ..lab.theory.bound import shown
 
     return shown(value) if value else "–"

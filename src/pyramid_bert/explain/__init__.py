@@ -1,4 +1,4 @@
-"""Pictures of what a pyramid did to a text: for the terminal and as a self-contained web page. No torch."""
+"""Explanations: what a pyramid did to a text, drawn in the terminal and as a self-contained web page. No torch."""
 
 from __future__ import annotations
 

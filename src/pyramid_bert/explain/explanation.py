@@ -1,4 +1,4 @@
-"""What happened to one text, as data: made by `PyramidClassifier.explain`, drawn by `pyramid_bert.viz`. No torch."""
+"""What happened to one text, as data: made by `PyramidClassifier.explain`, drawn by this package. No torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerView:
-    """The tokens that are left after one layer. Positions count the tokens of the input from 0 (CLS).
+    """The tokens left after one layer. Positions count the tokens of the input from 0 (CLS).
 
     Attributes:
         layer: Number of the layer, from 1; 0 for a selection at the input.
-        kept: Positions of the tokens that are left, ascending.
-        home: For each input token, the position of the kept token that stands for it; -1 when nothing does.
-        radius: Largest distance from a token to the kept one nearest to it, in this layer's selection; 0 where the
-            layer dropped nothing.
+        kept: Positions of the tokens left, ascending.
+        home: For each input token, the position of the kept token that stands for it; -1 for none.
+        radius: Largest distance from a token to its nearest kept one in this layer's selection; 0 if the layer drops
+            nothing.
     """
 
     layer: int
@@ -30,12 +30,12 @@ class LayerView:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The way of one text through a pyramid. Draws itself in a notebook and by `rich.print`.
+    """What a pyramid did to one text, layer by layer. Draws itself in a notebook and by `rich.print`.
 
     Attributes:
         text: The text; a pair is joined with " ‖ ".
         tokens: Its tokens as the model reads them, special tokens included.
-        layers: One entry a layer, in order; `layers[-1].kept` are the survivors.
+        layers: One entry per layer, in order; `layers[-1].kept` are the survivors.
         prediction: The predicted label (or number, for regression).
         probabilities: Label -> probability; empty for regression.
         dense_prediction: What the same weights predict when no token is dropped.
@@ -51,10 +51,6 @@ class Explanation:
     dense_prediction: Any
     settings: dict[str, Any]
     dense_probabilities: dict[str, float] = field(default_factory=dict)
-
-    def survived_to(self, position: int) -> int:
-        """The last layer after which the token at `position` was still there; 0 when it was dropped at once."""
-        return max((view.layer for view in self.layers if position in view.kept), default=0)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict."""

@@ -1,4 +1,4 @@
-"""The token pyramid as a web page: one file without network, for a browser and for a notebook cell."""
+"""The token pyramid as a web page without network access, for a browser and for a notebook cell."""
 
 from __future__ import annotations
 
@@ -11,34 +11,27 @@ from typing import Any
 from .explanation import Explanation
 from .terminal import Stage, fate, pieces, prediction_texts, stages
 
-# What the page is made of, by the place where it goes.
+# Placeholder of the page -> the file that goes there.
 _PARTS = {"__TEMPLATE__": "token_pyramid.html", "__SCRIPT__": "token_pyramid.js"}
 _PLACEHOLDER = "__EXPLANATION__"
 
 
 def explanation_html(explanation: Explanation) -> str:
-    """A page that shows the way of one text through a pyramid.
+    """A page that shows what a pyramid did to one text.
 
-    The same string serves as a file and as the output of a notebook cell. The script builds each picture in a shadow
-    root of its own and there are no ids, so several on one page neither clash nor leak their style into the notebook.
-    (An iframe would separate them as well, but would have to be told its height.)
+    The same string serves as a file and as the output of a notebook cell. Each picture is built in its own shadow root
+    without ids, so several pictures do not clash and their style does not leak into the notebook. (An iframe needs a
+    fixed height.)
 
     Args:
         explanation: What `PyramidClassifier.explain` returned.
 
     Example:
         >>> from pyramid_bert.explain.explanation import Explanation, LayerView
-        >>> example = Explanation(
-        ...     text="a fine film",
-        ...     tokens=("[CLS]", "a", "fine", "film", "[SEP]"),
-        ...     layers=(LayerView(1, (0, 2, 3), (0, 3, 2, 3, 0), 4.2), LayerView(2, (0, 2), (0, 2, 2, 2, 0), 5.1)),
-        ...     prediction="positive",
-        ...     probabilities={"positive": 0.98, "negative": 0.02},
-        ...     dense_prediction="positive",
-        ...     settings={"reduce": "merge"},
-        ... )
+        >>> layers = (LayerView(1, (0, 2), (0, 2, 2, 0), 4.2),)
+        >>> example = Explanation("a film", ("[CLS]", "a", "film", "[SEP]"), layers, "good", {"good": 0.9}, "good", {})
         >>> page = explanation_html(example)
-        >>> page.startswith("<!doctype html>"), "a fine film" in page
+        >>> page.startswith("<!doctype html>"), "a film" in page
         (True, True)
     """
     page = part("explanation.html")
@@ -48,12 +41,12 @@ def explanation_html(explanation: Explanation) -> str:
 
 
 def part(name: str) -> str:
-    """A file of this room: "token_pyramid.html" is the picture's template, "token_pyramid.js" what fills it."""
+    """A file of this package: the template "token_pyramid.html" or the script "token_pyramid.js" that fills it."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def payload(explanation: Explanation) -> dict[str, Any]:
-    """What `drawTokenPyramid` draws, with every number and name as it will be read."""
+    """The data for `drawTokenPyramid`, with numbers and names as they are shown."""
     pyramid, dense, differ = prediction_texts(explanation)
     return {
         "text": explanation.text,

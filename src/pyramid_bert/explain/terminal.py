@@ -1,7 +1,7 @@
-"""The token pyramid for the terminal: one row a layer, the tokens that are left, and where the others went.
+"""The token pyramid for the terminal: a row per layer with the tokens left, and where the others went.
 
-What both pictures share is here as well: the stages of a pyramid (`stages`), readable pieces of words (`pieces`) and
-the words for what became of a token (`fate`, `prediction_texts`).
+The web page shares the stages of a pyramid (`stages`), readable pieces of words (`pieces`) and the words for what
+happened to a token (`fate`, `prediction_texts`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .explanation import Explanation
 
 CLS, LABEL, LAST, DIM = "bold magenta", "cyan", "bold", "dim"
 MIN_WIDTH = 20
-MIN_TOKEN_WIDTH = 32  # with less room than this beside the labels, tokens go below them
-MAX_ALIGNED_LINES = 2  # a text that takes more lines is listed without the places of dropped tokens
+MIN_TOKEN_WIDTH = 32  # with less room beside the labels, tokens go below them
+MAX_ALIGNED_LINES = 2  # longer texts are listed without the places of dropped tokens
 MAX_HOMES = 12
 MAX_GUESTS = 16
 FATES = {
@@ -35,7 +35,7 @@ FATES = {
 }
 # Control characters (escape sequences), directional overrides and joiners, lone surrogates, line separators.
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# One cell each, like what they stand for: a line fits whichever is printed.
+# As wide as what they replace, so lines keep their width.
 _ASCII = str.maketrans(
     {"·": ".", "–": "-", "←": "<", "…": "~", "×": "x", "“": '"', "”": '"', "\N{REPLACEMENT CHARACTER}": "?"}
 )
@@ -88,14 +88,14 @@ def pieces(tokens: Sequence[str]) -> list[Piece]:
 
 
 def fate(settings: Mapping[str, Any]) -> str:
-    """What a home is to the tokens it stands for: a key of `FATES`."""
+    """What a kept token is to the tokens it stands for: a key of `FATES`."""
     if settings.get("selector") in ("pool", "cluster"):
         return "pooled into"
     return {"merge": "merged into", "replace": "replaced by"}.get(str(settings.get("reduce")), "nearest kept token")
 
 
 def prediction_texts(explanation: Explanation) -> tuple[str, str, bool]:
-    """The pyramid's answer and the dense one, with their probabilities, and whether two labels differ."""
+    """The pyramid's answer, the dense model's, and whether the two labels differ."""
     pyramid, dense = explanation.prediction, explanation.dense_prediction
     differ = bool(explanation.probabilities) and pyramid != dense
     return _answer(pyramid, explanation.probabilities), _answer(dense, explanation.dense_probabilities), differ
@@ -108,11 +108,11 @@ def _answer(value: Any, probabilities: Mapping[str, float]) -> str:
 
 
 def token_pyramid(explanation: Explanation, width: int | None = None) -> RenderableType:
-    """The way of one text through a pyramid, for `rich.print`.
+    """What a pyramid did to one text, for `rich.print`.
 
     Args:
         explanation: What `PyramidClassifier.explain` returned.
-        width: Columns to use, at least 20; None for all that the console has.
+        width: Columns to use, at least 20; None for the console's width.
 
     Example:
         >>> from rich.console import Console
@@ -154,7 +154,7 @@ class _Item:
 
 @dataclass(frozen=True)
 class _TokenPyramid:
-    """Laid out when it is printed, as only then the width is known."""
+    """Laid out when printed, when the width is known."""
 
     explanation: Explanation
     width: int | None
@@ -173,7 +173,7 @@ class _TokenPyramid:
             lines = list(section)
             for line in [Text(), *lines] if number and lines else lines:
                 line.rstrip()
-                # Same length, so the spans with the styles stay where they are.
+                # The length stays the same, so styles keep their places.
                 if _encodable(line.plain, options.encoding) != line.plain:
                     line.plain = _encodable(line.plain.translate(_ASCII), options.encoding)
                 line.no_wrap = True
@@ -181,7 +181,7 @@ class _TokenPyramid:
 
 
 def _pyramid(explanation: Explanation, shown: Sequence[Piece], width: int) -> Iterator[Text]:
-    """One block of lines a stage: label, tokens left, radius, and the tokens beside or below these."""
+    """A block of lines per stage: label, tokens left, radius, and the tokens beside or below."""
     rows, total = stages(explanation), len(shown)
     counts = [f"{len(stage.kept)}/{total}" for stage in rows]
     radii = ["–" if stage.radius is None else f"{stage.radius:.2f}" for stage in rows]
@@ -216,7 +216,7 @@ def _pyramid(explanation: Explanation, shown: Sequence[Piece], width: int) -> It
 
 
 def _in_place(shown: Sequence[Piece], stage: Stage, *, last: bool) -> list[_Item]:
-    """All tokens; of the dropped ones a dot, as wide as the token was."""
+    """All tokens, with a dot as wide as the token for dropped ones."""
     kept = set(stage.kept)
     return [
         _Item(piece.text, piece.attached, _style(position, last))
@@ -227,7 +227,7 @@ def _in_place(shown: Sequence[Piece], stage: Stage, *, last: bool) -> list[_Item
 
 
 def _listed(shown: Sequence[Piece], stage: Stage, *, last: bool) -> list[_Item]:
-    """The tokens that are left, with one dot for all that went between two of them."""
+    """The tokens left, with one dot for all tokens dropped between two of them."""
     kept = set(stage.kept)
     items = []
     for is_kept, run in groupby(enumerate(shown), key=lambda pair: pair[0] in kept):
@@ -301,7 +301,7 @@ def _commas(words: list[str]) -> list[_Item]:
 
 
 def _name(position: int, shown: Sequence[Piece]) -> str:
-    """The token in a list: an end of a word with an ellipsis, punctuation in quotes."""
+    """The token in a list: a word's ending with an ellipsis, punctuation in quotes."""
     piece = shown[position]
     if piece.attached:
         return f"…{piece.text}"
@@ -351,7 +351,7 @@ def _by_word(items: Sequence[_Item]) -> Iterator[list[_Item]]:
 
 
 def _printable(text: str, encoding: str) -> str:
-    """The text without what would move the cursor or take no cell: tokens come from arbitrary input."""
+    """The text without characters that move the cursor or take no cell: tokens come from arbitrary input."""
     text = "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in _UNPRINTABLE else letter for letter in text
     )

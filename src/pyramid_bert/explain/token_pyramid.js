@@ -1,5 +1,5 @@
-// The token pyramid of one text. To be put inside of a function: it declares names, and pages may hold several.
-// Text from the data reaches the page through textContent alone.
+// The token pyramid of one text. Put it inside a function: it declares names, and a page may hold several.
+// Text from the data reaches the page only through textContent.
 function element(tag, className, text) {
   const made = document.createElement(tag);
   made.className = className ?? "";
@@ -20,10 +20,10 @@ function guests(stage, home) {
 function sentence(data, stage, p) {
   const home = stage.home[p] ?? -1;
   const name = listing(data, [p]);
-  if (home < 0) return `${name} is forgotten: no token stands for it.`;
+  if (home < 0) return `${name} is dropped: no token stands for it.`;
   const others = guests(stage, home).filter((q) => q !== p);
   if (home === p) {
-    return others.length ? `${name} is left and stands for ${listing(data, others)}` : `${name} is left, for itself alone.`;
+    return others.length ? `${name} is left and stands for ${listing(data, others)}` : `${name} is left and stands only for itself.`;
   }
   const shared = others.length ? `, with ${listing(data, others)}` : "";
   return `${name} is gone. ${data.fate === "nearest kept token" ? "Its nearest kept token:" : `It was ${data.fate}`} `
@@ -36,7 +36,7 @@ function row(data, stage, index, largest) {
   label.type = "button";
   label.dataset.stage = index;
   label.append(element("span", "", stage.label), element("span", "", `${stage.kept.length}/${data.tokens.length}`));
-  // Beyond some forty tokens a row of words is no longer a row: draw slivers, the words are in the text above.
+  // More than 40 words do not fit into a row: draw thin bars; the words are in the text above.
   const cells = element("div", data.tokens.length > 40 ? "cells thin" : "cells");
   cells.style.setProperty("--tokens", data.tokens.length);
   const kept = new Set(stage.kept);

@@ -18,7 +18,7 @@ from .explanation import Explanation, LayerView
 
 
 def explain(model: Any, tokenizer: Any, labels: Labels, text: Text, batch: dict[str, Tensor]) -> Explanation:
-    """The way of `text`, which `batch` holds encoded, through a pyramid; see `PyramidClassifier.explain`."""
+    """The explanation of `text`, given encoded in `batch`; see `PyramidClassifier.explain`."""
     settings = pyramid_settings(model)
     if settings is None:
         raise PyramidError("a dense model drops no token, so there is nothing to explain; pyramidize it first")
@@ -42,7 +42,7 @@ def explain(model: Any, tokenizer: Any, labels: Labels, text: Text, batch: dict[
 
 
 def layer_views(trace: Trace, n: int, layers: int) -> tuple[LayerView, ...]:
-    """One view a layer of the first row of a trace; a layer that reduced nothing repeats the one before."""
+    """One view per layer of the first row of a trace; a layer that reduces nothing repeats the previous one."""
     recorded = {entry.layer: entry for entry in trace.layers}
     everyone = tuple(range(n))
     views: list[LayerView] = []

@@ -11,7 +11,7 @@ from ...text.tables import iterate_rows
 from .layouts import LAYOUTS, Columns, Layout
 
 SUFFIXES = (".tsv", ".tsv.gz")
-# A list of row numbers that lies beside MRPC's files: no rows of its own.
+# A list of row numbers beside MRPC's files; it holds no texts.
 _NO_DATA = {"dev_ids"}
 
 
@@ -109,7 +109,7 @@ def _check_owner(name: str, folder: Path) -> None:
 
 def rows_in(path: Path, header: tuple[str, ...] | None = None) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The numbered rows of a file; `header` names the columns of one that has no header line."""
-    # Surplus fields are let pass: a label that they moved is no label of the task, and is found by that.
+    # Surplus fields are not an error here: they move the label, and the check of labels names the row.
     return iterate_rows(path, suffix=".tsv" if path.suffix == ".txt" else None, header=header, exact=False)
 
 

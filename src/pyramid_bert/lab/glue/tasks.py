@@ -33,7 +33,7 @@ class Task:
         title: Its name in papers.
         classes: The classes by their number; None for regression.
         metric: The metric that papers report, by its name in `metrics`.
-        max_length: Texts are cut to so many tokens: the paper's N.
+        max_length: Texts are cut to this many tokens: the paper's N.
         batch_size: Texts a training step.
         learning_rate: Peak learning rate.
         epochs: Passes over the data.

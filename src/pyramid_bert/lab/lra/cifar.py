@@ -1,6 +1,6 @@
 """CIFAR-10 in grey: from one NumPy file of grey images, from the official binary files, or from the hub.
 
-The official Python version is a set of pickles. A pickle can run any code when it is loaded, so it is never read.
+The official Python version is pickled. Loading a pickle can run any code, so it is never read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_cifar10(folder: Path | None, split: str) -> Images:
 
 
 def grey(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The luma of ITU-R 601 of (..., 3) pixels, in whole numbers, with the rounding of Long Range Arena's pipeline.
+    """The luma (ITU-R 601) of (..., 3) pixels, with the rounding of Long Range Arena's pipeline.
 
     Example:
         >>> grey(np.array([[255, 255, 255], [255, 0, 0], [0, 0, 0]], np.uint8)).tolist()
@@ -135,7 +135,7 @@ def _from_hub(rows: Iterable[Mapping[str, Any]], source: str) -> Images:
 def _checked(
     images: NDArray[np.uint8], labels: NDArray[np.integer], where: Callable[[int], str], source: str
 ) -> Images:
-    """The images with their classes; raises for what is no class, and names its row."""
+    """The images with their classes; an error for a wrong label names its row."""
     if not len(images):
         raise DataError(f"{source} has no rows; fetch it again")
     wrong = np.flatnonzero((labels < 0) | (labels >= len(CLASSES)))

@@ -1,6 +1,6 @@
-"""Three tasks of Long Range Arena (Tay et al., 2021) as rows of small numbers: pixels of an image, bytes of a text.
+"""Three tasks of Long Range Arena (Tay et al., 2021) as rows of small integers: pixels of an image, bytes of a text.
 
-From a local folder, or from the hub; Pathfinder from what `pyramid-bert lra make-pathfinder` wrote.
+Read from a local folder or from the hub; Pathfinder from the files of `pyramid-bert lra make-pathfinder`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class LraTask:
     Attributes:
         name: Its short name.
         title: Its name in papers.
-        length: Tokens of a row, at most; CLS is not counted.
-        vocabulary: Tokens are numbers from 0 up to this, exclusive.
-        classes: How many there are.
+        length: The most tokens of a row, without CLS.
+        vocabulary: Tokens are below this number.
+        classes: The number of classes.
     """
 
     name: str
@@ -53,7 +53,7 @@ class LraData:
     """The rows of one split of a task.
 
     Attributes:
-        ids: (rows, length) int16: tokens from 0 up to the vocabulary, -1 after the end of a row.
+        ids: (rows, length) int16: tokens, and -1 after the end of a row.
         lengths: (rows,) int64: tokens of each row.
         labels: (rows,) int64: classes from 0.
     """
@@ -84,8 +84,8 @@ def load_lra(
         task: One of `LRA_TASKS`.
         folder: The folder of the task, or the one above it; docs/data.md shows the layouts. None takes CIFAR-10 and
             IMDB from the hub.
-        split: "train", or "dev": the test set of CIFAR-10 and IMDB; of Pathfinder the tenth after the first eight.
-        rows: Take so many rows, in their order, with the shares of the classes as in all; all if there are no more.
+        split: "train", or "dev": the test set of CIFAR-10 and IMDB, and the second part of Pathfinder.
+        rows: The size of a sample with the class shares of all rows, in their order; None for all rows.
         seed: Of the sample.
 
     Example:
@@ -112,9 +112,9 @@ def load_lra(
 
 
 def sample_balanced(labels: NDArray[np.integer], rows: int | None, seed: int) -> NDArray[np.int64]:
-    """The numbers of so many rows, in order, with each class as frequent as in all rows, as nearly as can be.
+    """The indices of a sample of `rows` rows, ascending, with each class as frequent as in all rows.
 
-    The choice depends on labels, rows and seed alone, on any machine and with any version of anything.
+    The sample depends only on labels, rows and seed, not on the machine or library versions.
 
     Example:
         >>> sample_balanced(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).tolist()
@@ -125,7 +125,7 @@ def sample_balanced(labels: NDArray[np.integer], rows: int | None, seed: int) ->
     classes, counts = np.unique(labels, return_counts=True)
     shares = counts * rows
     quotas = shares // len(labels)
-    # What is left over goes to the classes that were cut most, the lower number first.
+    # The remainder goes to the classes that rounding cut most, the lower class first.
     by_rest = np.argsort(-(shares % len(labels)), kind="stable")
     quotas[by_rest[: rows - quotas.sum()]] += 1
     order = np.array(shuffled(len(labels), seed))
@@ -149,7 +149,7 @@ def _bytes(folder: Path | None, split: str, rows: int | None, seed: int) -> LraD
 
 
 def _pathfinder(folder: Path | None, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """The first eight tenths of the images, or the tenth after them; the last tenth is Long Range Arena's test set."""
+    """The first 80 % of the images, or the 10 % after them; the last 10 % are Long Range Arena's test set."""
     if folder is None:
         raise DataError(
             "Pathfinder is not on the hub; make it with `pyramid-bert lra make-pathfinder --out DIR --n 20000` and "

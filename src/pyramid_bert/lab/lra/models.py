@@ -1,6 +1,6 @@
-"""The paper's models for Long Range Arena, from a preset: a backbone with random weights behind a selection.
+"""The paper's models for Long Range Arena: a backbone with random weights and a selection at the input.
 
-Data values are shifted to make room for the special ids; every row begins with CLS.
+Data values are shifted by the number of special ids; every row begins with CLS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RANDOM_BLOCKS = 3  # of Long Range Arena's BigBird
 
 
 def make_model(preset: LraPreset, schedule: Schedule | None, *, seed: int, **settings: Any) -> Any:
-    """The untrained classifier of a preset, a pyramid also where nothing is dropped.
+    """The untrained classifier of a preset, as a pyramid even if nothing is dropped.
 
     Args:
         preset: Sizes.
@@ -46,7 +46,7 @@ def make_model(preset: LraPreset, schedule: Schedule | None, *, seed: int, **set
 
 
 def make_dense(preset: LraPreset, schedule: Schedule | None = None, *, seed: int) -> Any:
-    """The backbone of a preset alone; BigBird with the attention that what `schedule` keeps can have."""
+    """The backbone of a preset without a selection; BigBird with the attention type that fits `schedule`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: Any
@@ -54,7 +54,7 @@ def make_dense(preset: LraPreset, schedule: Schedule | None = None, *, seed: int
             model = PerformerForSequenceClassification(_performer(preset))
         else:
             model = BigBirdForSequenceClassification(_bigbird(preset, schedule))
-    # As a selection at the input has it: a comparison is one of tokens, not of dropout.
+    # A selection at the input has no dropout before it, so the dense model has none either.
     base_model(model).embeddings.dropout.p = 0.0
     return model.eval()
 
@@ -71,10 +71,10 @@ def tokens_of(preset: LraPreset) -> int:
 
 
 def attention_of(preset: LraPreset, schedule: Schedule | None = None) -> str:
-    """What attention is run on what a schedule keeps: "linear", "block_sparse" or "original_full".
+    """The attention type for the tokens that a schedule keeps: "linear", "block_sparse" or "original_full".
 
-    BigBird's block-sparse attention needs a number of blocks that depends on how many random ones there are. Where
-    fewer are left, attention is full: with three random blocks, up to eight blocks are all seen by every query anyway.
+    BigBird's block-sparse attention needs a minimum number of blocks. With fewer, attention is full: with three random
+    blocks, every query sees up to eight blocks anyway.
     """
     if preset.backbone == "performer":
         return "linear"

@@ -38,17 +38,16 @@ class LraPreset:
         backbone: A key of `BACKBONES`.
         task: One of `TASKS`.
         learning_rate: As the paper prints it.
-        peak_learning_rate: What our schedule takes where the printed one belongs to another; `learning_rate` if None.
+        peak_learning_rate: For our schedule, if the printed rate is for another kind; `learning_rate` if None.
         epochs: Passes over the data.
-        batch_size: Rows a step.
+        batch_size: Rows per step.
         layers: Of the encoder.
         heads: Of attention.
         hidden_size: Width of a token.
-        qkv_size: Width of queries, keys and values over all heads. BigBird's are as wide as the token: transformers
-            knows no other.
+        qkv_size: Width of queries, keys and values over all heads. In transformers BigBird's are as wide as a token.
         feed_forward_size: Inner width of the feed-forward network.
         block_size: Of BigBird's attention; None for the Performer.
-        dropout: In layers and head; none in the embeddings, of which tokens are chosen.
+        dropout: In layers and head, not in the embeddings, where tokens are chosen.
         weight_decay: Decoupled.
         warmup_epochs: Passes over which the learning rate rises.
 
@@ -108,8 +107,8 @@ class LraPreset:
     def space_saved(self, kept: int, n: int) -> dict[str, float]:
         """The share of space that a selection at the input saves.
 
-        By both readings of the paper's l² + l·d, which agree where every layer sees what is kept at the input, and by
-        "tokens", l alone: what attention that is linear in its tokens really needs.
+        By both readings of the paper's l² + l·d, which agree for a selection at the input, and by "tokens", the share
+        of tokens: what linear attention needs.
 
         Args:
             kept: Tokens that the layers see.
@@ -150,7 +149,7 @@ def load_presets(path: str | Path | None = None) -> Mapping[str, LraPreset]:
     return _papers_table() if path is None else _read(Path(path))
 
 
-@cache  # the package's own file alone: one of a user may change between two calls
+@cache  # only the package's own file: a user's file may change between two calls
 def _papers_table() -> Mapping[str, LraPreset]:
     return MappingProxyType(_read(_PRESETS))
 
@@ -161,7 +160,7 @@ def _read(file: Path) -> dict[str, LraPreset]:
     except OSError as error:
         raise DataError(f"cannot read the presets in {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is no TOML file: {error}") from error
+        raise DataError(f"{file} is not a TOML file: {error}") from error
     made = {}
     for backbone, tasks in data.items():
         if backbone not in BACKBONES or not isinstance(tasks, dict):

@@ -1,4 +1,4 @@
-"""One run of Long Range Arena: rows, a model from a preset, training from nothing, and what it came to."""
+"""One run of Long Range Arena: read rows, build a model from a preset, train it from scratch, evaluate it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .data import LraData, load_lra
 from .models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
 from .presets import LraPreset
 
-SAMPLE_SEED = 0  # all runs on so many rows have the same ones
+SAMPLE_SEED = 0  # runs with the same number of rows use the same rows
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class LraRows:
 
 @dataclass(frozen=True)
 class LraResult:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         model: The trained classifier.
@@ -68,17 +68,17 @@ def read_rows(task: str, folder: str | Path | None, split: Literal["train", "dev
     """The rows of a split, or a fixed sample of them.
 
     Args:
-        task: A key of `data.lra.LRA_TASKS`.
+        task: A key of `LRA_TASKS`.
         folder: Where its data is; None for the hub.
         split: "train" or "dev".
-        rows: So many, with all classes as frequent as in all rows; None for all.
+        rows: The size of the sample; None for all rows.
     """
     place = None if folder is None else Path(folder)
     return LraRows.of(load_lra(task, place, split, rows=rows, seed=SAMPLE_SEED))
 
 
 def default_settings(preset: LraPreset, **changes: Any) -> TrainSettings:
-    """How a preset is trained, with some fields of `TrainSettings` changed; warm-up takes at most a tenth."""
+    """The training settings of a preset, with `changes`; warm-up takes at most a tenth of the steps."""
     own = {
         "learning_rate": preset.peak,
         "epochs": preset.epochs,
@@ -102,7 +102,7 @@ def run_lra(
     settings: dict[str, Any] | None = None,
     progress: bool = True,
 ) -> LraResult:
-    """Trains a preset's model from nothing and evaluates it.
+    """Trains a preset's model from scratch and evaluates it.
 
     Args:
         preset: Which model.
@@ -115,7 +115,7 @@ def run_lra(
     """
     model = make_model(preset, schedule, seed=training.seed, **(settings or {}))
     n = tokens_of(preset)
-    # Blocks are counted from the full length; attention that is linear takes rows at their own.
+    # BigBird needs the full length for its blocks; linear attention takes rows at their own length.
     pad_to = n if preset.backbone == "bigbird" else None
     data = TrainingData(train.items, train.labels, PAD, pad_to=pad_to)
     start = time.perf_counter()
@@ -135,7 +135,7 @@ def run_lra(
 
 
 def describe(preset: LraPreset, schedule: Schedule | None) -> dict[str, Any]:
-    """What a selection leaves of a full row and saves, before anything is run."""
+    """What a selection keeps of a full row and what it saves."""
     n, attention = tokens_of(preset), attention_of(preset, schedule)
     kept = n
     if schedule is not None:

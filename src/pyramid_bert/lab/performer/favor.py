@@ -1,14 +1,14 @@
-"""FAVOR+: attention by positive random features, linear in the number of tokens. Torch alone.
+"""FAVOR+: attention by positive random features, linear in the number of tokens. Only torch is imported.
 
 Follows "Rethinking Attention with Performers" (Choromanski et al., 2021). The softmax kernel exp(q·k) is the mean over
 random w of φ_w(q)·φ_w(k) with φ_w(x) = exp(w·x − ‖x‖²/2), so attention needs no N x N matrix: values are summed into
 one (features x width) matrix, which every query reads. The generalised kernel takes φ(x) = relu(w·x) + ε instead, or
-relu(x) + ε where there are no random features; it is no approximation of softmax, but a kernel of its own.
+relu(x) + ε where there are no random features; it does not approximate softmax.
 
 Softmax features of keys are divided by their largest value, feature by feature, and those of queries multiplied by it:
 nothing changes, but every denominator is at least 1, and neither overflow nor underflow to 0/0 can happen in fp32. The
 generalised kernel is not scaled: its features grow no faster than their inputs, and ε keeps its denominators above 0.
-With either, a row whose keys are all left out reads all of them, as if none were: finite, and without meaning.
+With either kernel, a row whose keys are all masked reads all of them: the result is finite but meaningless.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def orthogonal_features(features: int, width: int, generator: torch.Generator | 
     blocks = -(-features // width)
     gaussian = torch.randn(blocks, width, width, generator=generator, device="cpu")
     directions, upper = torch.linalg.qr(gaussian)
-    # QR fixes the signs of its own accord; with those of the diagonal the directions are uniform.
+    # QR fixes the signs; multiplying by those of the diagonal makes the directions uniform.
     directions = directions * upper.diagonal(dim1=1, dim2=2).sign()[:, None, :]
     lengths = torch.randn(features, width, generator=generator, device="cpu").norm(dim=1, keepdim=True)
     return directions.transpose(1, 2).reshape(-1, width)[:features] * lengths

@@ -1,9 +1,8 @@
-"""The Performer as a transformers model: BERT's layers (post-LayerNorm) with FAVOR+ in the place of attention.
+"""The Performer as a transformers model: BERT's layers (post-LayerNorm) with FAVOR+ instead of softmax attention.
 
-Differs from BERT also in this: queries, keys and values may be narrower than the model (`qkv_size`), there are no token
-types, and the head is that of BigBird, which reads CLS. Random features are buffers, saved with the weights; they are
-drawn anew from `feature_seed` and the number of the pass every `redraw_every` forward passes in training, and stay as
-they are in evaluation.
+Other differences from BERT: queries, keys and values may be narrower than the model (`qkv_size`), there are no token
+types, and the head is BigBird's, which reads CLS. Random features are buffers, saved with the weights. In training they
+are redrawn every `redraw_every` forward passes, from `feature_seed` and the number of the pass.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class PerformerConfig(PreTrainedConfig):
     Attributes:
         qkv_size: Width of queries, keys and values over all heads; `hidden_size` if None.
         kernel: "softmax" (FAVOR+) or "relu" (the generalised kernel, the default of Long Range Arena).
-        num_features: Random features of a head; 0, with "relu" alone, takes queries and keys themselves.
-        redraw_every: Draw the features anew after so many forward passes in training; 0 for never.
+        num_features: Random features per head; 0 (only with "relu") uses queries and keys directly.
+        redraw_every: Forward passes in training between two draws of the features; 0 for never.
         feature_seed: Seed of the features.
 
     Example:
@@ -132,7 +131,7 @@ class PerformerEmbeddings(nn.Module):
 
 
 def _check_positions(given: Tensor, n: int, limit: int) -> None:
-    """Raises unless there is a position of the model for each of `n` tokens."""
+    """Raises unless `given` holds a valid position for each of `n` tokens."""
     if given.shape[-1] != n:
         raise PyramidError(
             f"position_ids must name {n} positions a row, got shape {tuple(given.shape)}; leave them out to count "
@@ -178,7 +177,7 @@ class PerformerSelfAttention(nn.Module):
 
 
 def _activation(name: str) -> nn.Module:
-    """The activation of a name. Not asked of the config: that of a saved pyramid names none, on purpose."""
+    """The activation of a name, passed explicitly because a saved pyramid's config names none."""
     if name not in ACT2FN:
         raise UnknownNameError("hidden_act", name, ACT2FN)
     return cast(nn.Module, ACT2FN[name])
@@ -296,7 +295,7 @@ class PerformerModel(PerformerPreTrainedModel):
 
     @torch.no_grad()
     def _count_step(self) -> None:
-        """Draws new features when it is time. Outside of the layers, which checkpointing may run twice."""
+        """Counts a pass and redraws features when due; outside the layers, because checkpointing runs those twice."""
         every = self.config.redraw_every
         if not every or not self.config.num_features:
             return
@@ -304,13 +303,13 @@ class PerformerModel(PerformerPreTrainedModel):
         if step and step % every == 0:
             for layer in self.encoder.layer:
                 attention = cast(PerformerSelfAttention, layer.attention)
-                # Not written over: an earlier pass, whose gradients are still to come, holds the old ones.
+                # Replaced, not overwritten: an earlier pass may still need the old features for its gradients.
                 attention.projection = attention.draw(step).to(cast(Tensor, attention.projection))
         self.steps += 1
 
 
 def _check_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, mask: Tensor | None) -> None:
-    """Raises unless there is one input, with a token in every row, and the mask is one of it."""
+    """Raises unless there is exactly one input, with a token in every row, and a mask of its shape."""
     given = input_ids if inputs_embeds is None else inputs_embeds
     if given is None or (input_ids is not None and inputs_embeds is not None):
         raise PyramidError("give a Performer either input_ids or inputs_embeds")

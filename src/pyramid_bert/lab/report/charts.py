@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +10,12 @@ import numpy as np
 
 from ..glue.tasks import TASKS
 from ..study.axes import AXES
-from ..study.grid import Cell
 from ..study.methods import DENSE, METHODS, in_order
 from ..study.pareto import pareto_front
 from ..study.plot import COLOURS, MARKERS, STYLED, means
 from ..study.runs import Run
-from ..study.table import Result
+from ..study.table import Estimate, Result
 from .collect import axes_of
-
-Series = Callable[[Result], str]
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Fit:
         slope: Points for one more x of speed-up.
         height: Where it meets 0x.
         spread: Standard deviation of the points around the line.
-        points: How many there are.
+        points: The number of points.
         speeds: The lowest and the highest speed-up.
         values: The lowest and the highest metric.
         deviations: The standard deviations of speed-ups and metrics.
@@ -70,74 +67,103 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Fit | None:
     return Fit(slope, height, float(np.std(y - (slope * x + height))), len(points), speeds, values, deviations)
 
 
-def by_method(result: Result) -> str:
-    """Series for a comparison of methods."""
-    return result.method
+# ---- series ----
 
 
-def by_schedule(run: Run) -> Series:
-    """Series for a comparison of schedules: the method, and the kind of schedule it ran with."""
+def varies_schedules(run: Run) -> bool:
+    """Whether a method runs with several kinds of schedules: then kinds are compared, with fitted lines."""
+    kinds = {(cell.method, cell.schedule.kind) for cell in run.cells if cell.schedule is not None}
+    return len(kinds) > len({method for method, _ in kinds})
+
+
+def series_of(run: Run, results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Series -> its results, in the order of tables: a method, or a method with a kind of schedule."""
     kinds = {cell.configuration: cell.schedule.kind for cell in run.cells if cell.schedule is not None}
-    return lambda result: f"{result.method}, {kinds[result.configuration]}"
+    lines = varies_schedules(run)
+    found: dict[str, list[Result]] = {}
+    for method in in_order(result.method for result in results):
+        mine = [result for result in results if result.method == method]
+        for kind in sorted({kinds[result.configuration] for result in mine}) if lines else [None]:
+            name = method if kind is None else f"{method}, {kind}"
+            found[name] = [r for r in mine if kind is None or kinds[r.configuration] == kind]
+    return found
 
 
-def names_of(results: Sequence[Result], series: Series) -> list[str]:
-    """The series that there are, in the order of tables."""
-    order = in_order(result.method for result in results)
-    found = dict.fromkeys((order.index(r.method), series(r)) for r in results if r.method != DENSE)
-    return [name for _, name in sorted(found)]
+def cells_of(run: Run, axis: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
+    """(title of a task, series, speed-up and metric in per cent of each cell)."""
+    results = run.results(axis)
+    return [
+        (title, name, _placed([result for result in mine if result.task == task]))
+        for task, title in run.titles.items()
+        for name, mine in series_of(run, results).items()
+    ]
 
 
-def chart(run: Run, *, fit: bool = False) -> dict[str, Any]:
-    """A study's chart: a panel a task, with fronts, or with fitted lines by kind of schedule."""
-    series = by_schedule(run) if fit else by_method
+def fits(run: Run, axis: str) -> list[tuple[str, str, Fit]]:
+    """(title of a task, series, line through its cells)."""
+    lines = [(title, name, fit_line(points)) for title, name, points in cells_of(run, axis)]
+    return [(title, name, line) for title, name, line in lines if line is not None]
+
+
+def _placed(results: Sequence[Result]) -> list[tuple[float, float]]:
+    return [(r.x, 100 * r.value) for r in results if r.x is not None]
+
+
+# ---- charts ----
+
+
+def chart(run: Run) -> dict[str, Any]:
+    """A study's chart, a panel per task: Pareto fronts by method, or lines through the cells of a kind of schedule."""
     by_axis = {axis: run.results(axis) for axis in axes_of(run)}
-    first = next(iter(by_axis.values()))
-    names = names_of(first, series)
-    commands = _commands(run)
+    names = list(series_of(run, next(iter(by_axis.values()))))
+    commands: dict[tuple[str, ...], str] = {}  # of the first seed
+    for cell in run.cells:
+        if cell.key in run.records:
+            place = (cell.task, cell.method, cell.configuration)
+            commands.setdefault(place, str(run.records[cell.key].get("command", "")))
     panels = []
     for task, title in run.titles.items():
         mine = {axis: [r for r in found if r.task == task] for axis, found in by_axis.items()}
-        points = _points(mine, series, commands)
+        points = _points(run, mine, commands)
         if any(point["series"] for point in points):
-            lines = {axis: _lines(found, names, series, fit) for axis, found in mine.items()}
+            lines = {axis: _lines(run, found) for axis, found in mine.items()}
             panels.append({"title": title, "metric": TASKS[task].metric, "points": points, "lines": lines})
     return {
         "name": run.study.name,
         "axes": [{"key": axis, "title": AXES[axis][0], "share": axis.startswith("space")} for axis in by_axis],
-        "series": [_look(name, number, fit) for number, name in enumerate(names)],
+        "series": [_look(name, number) for number, name in enumerate(names)],
         "panels": panels,
     }
 
 
-def _look(name: str, number: int, fit: bool) -> dict[str, Any]:
-    """A method looks the same in every picture; series that are no methods are numbered."""
-    number = number if fit or name not in STYLED else STYLED.index(name)
+def _look(name: str, number: int) -> dict[str, Any]:
+    """A method looks the same in every picture; series that are not methods are numbered."""
+    number = STYLED.index(name) if name in STYLED else number
     summary = METHODS[name].summary if name in METHODS else ""
     return {"name": name, "summary": summary, "colour": number % len(COLOURS), "marker": number % len(MARKERS)}
 
 
-def _points(
-    by_axis: dict[str, list[Result]], series: Series, commands: dict[tuple[str, ...], str]
-) -> list[dict[str, Any]]:
-    """The mean over seeds of each method and configuration; dense is the one without a series."""
-    groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
-    for axis, results in by_axis.items():
-        for result in results:
-            groups.setdefault((result.method, result.configuration), {}).setdefault(axis, []).append(result)
+def _points(run: Run, by_axis: dict[str, list[Result]], commands: dict[tuple[str, ...], str]) -> list[dict[str, Any]]:
+    """The mean over seeds of each method and configuration; dense has no series."""
+    first = next(iter(by_axis.values()))
+    named = {id(result): name for name, results in series_of(run, first).items() for result in results}
     made = []
-    for (method, configuration), found in groups.items():
-        rows = next(iter(found.values()))
-        values = [100 * row.value for row in rows]
+    for method, configuration in dict.fromkeys((r.method, r.configuration) for r in first):
+        rows = {
+            axis: [r for r in results if (r.method, r.configuration) == (method, configuration)]
+            for axis, results in by_axis.items()
+        }
+        mine = rows[next(iter(by_axis))]
+        estimate = Estimate.of([100 * row.value for row in mine])
         made.append(
             {
-                "series": "" if method == DENSE else series(rows[0]),
+                "series": named.get(id(mine[0]), ""),
                 "configuration": configuration,
-                "value": round(float(np.mean(values)), 4),
-                "std": round(float(np.std(values, ddof=1)), 4) if len(values) > 1 else None,
-                "seeds": len(values),
-                "x": {axis: _mean([row.x for row in mine]) for axis, mine in found.items()},
-                "command": commands[rows[0].task, method, configuration],
+                "value": round(estimate.mean, 4),
+                "std": None if estimate.std is None else round(estimate.std, 4),
+                "seeds": estimate.seeds,
+                "x": {axis: _mean([row.x for row in found]) for axis, found in rows.items()},
+                "command": commands[mine[0].task, method, configuration],
             }
         )
     return made
@@ -148,51 +174,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(float(np.mean(known)), 4) if known else None
 
 
-def _lines(results: Sequence[Result], names: Sequence[str], series: Series, fit: bool) -> dict[str, list[list[float]]]:
+def _lines(run: Run, results: Sequence[Result]) -> dict[str, list[list[float]]]:
     """Series -> the points of its line: a fitted one, or the Pareto front of the means with dense."""
+    fitted, placed = varies_schedules(run), [r for r in results if r.x is not None]
     lines: dict[str, list[list[float]]] = {}
-    for name in names:
-        if fit:
-            line = fit_line(_placed(results, series, name))
-            ends = [] if line is None else line.ends
-        else:  # the series are methods
-            placed = [r for r in results if r.x is not None]
-            points = means(placed, name)
-            ends = pareto_front([*means(placed, DENSE), *points]) if points else []
+    for name, mine in series_of(run, results).items():
+        line = fit_line(_placed(mine)) if fitted else None
+        ends = line.ends if line is not None else []
+        if not fitted and (points := means(placed, name)):
+            ends = pareto_front([*means(placed, DENSE), *points])
         lines[name] = [[round(x, 4), round(y, 4)] for x, y in ends]
     return lines
-
-
-def _placed(results: Sequence[Result], series: Series, name: str) -> list[tuple[float, float]]:
-    """All cells of a series that have a place on the axis: speed-up, and metric in per cent."""
-    mine = [r for r in results if r.method != DENSE and series(r) == name]
-    return [(r.x, 100 * r.value) for r in mine if r.x is not None]
-
-
-def cells_of(run: Run, axis: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
-    """(task's title, series, speed-up and metric of each cell) for a comparison of schedules."""
-    series, results = by_schedule(run), run.results(axis)
-    return [
-        (title, name, _placed([r for r in results if r.task == task], series, name))
-        for task, title in run.titles.items()
-        for name in names_of(results, series)
-    ]
-
-
-def fits(run: Run, axis: str) -> list[tuple[str, str, Fit]]:
-    """(task's title, series, line) for a comparison of schedules."""
-    lines = [(title, name, fit_line(points)) for title, name, points in cells_of(run, axis)]
-    return [(title, name, line) for title, name, line in lines if line is not None]
-
-
-def _commands(run: Run) -> dict[tuple[str, ...], str]:
-    """The command of a cell of each task, method and configuration, the first seed's."""
-    found: dict[tuple[str, ...], str] = {}
-    for cell in run.cells:
-        if cell.key in run.records:
-            found.setdefault(_place(cell), str(run.records[cell.key].get("command", "")))
-    return found
-
-
-def _place(cell: Cell) -> tuple[str, ...]:
-    return cell.task, cell.method, cell.configuration

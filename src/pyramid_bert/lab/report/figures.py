@@ -1,7 +1,7 @@
-"""The figures of the report: functions from data to matplotlib figures, and what turns those into SVG and PNG.
+"""The figures of the report: functions from data to matplotlib figures, written as SVG and PNG.
 
-Ink is one colour that the page replaces by its own, so a figure is readable on light and on dark. The other colours are
-told apart by colour-blind eyes and by both backgrounds.
+Text and axes have one colour, `INK`, which the page replaces by its own, so figures work on light and on dark. The
+other colours are safe for colour-blind readers and for both backgrounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from ...explain.explanation import Explanation
 from ...explain.terminal import pieces, stages
 from ...files import check_writable, write_bytes
 from .charts import fit_line
-from .findings import undefined
+from .compare import undefined
 from .model import EncoderView
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 INK = "#1d2025"
 BLUE, ORANGE, GREEN, PINK, GREY = "#2f86c8", "#d55e00", "#0f9d76", "#c86a9c", "#8a9099"
-MAX_TOKENS = 40  # a token pyramid of more is no picture
+MAX_TOKENS = 40  # wider token pyramids are unreadable
 STYLE: Any = {  # matplotlib's type for it is the list of all keys
     "font.family": "sans-serif",
     "font.size": 10,
@@ -41,31 +41,40 @@ STYLE: Any = {  # matplotlib's type for it is the list of all keys
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "grid.color": INK,
     "grid.alpha": 0.14,
-    "svg.fonttype": "none",  # words stay words: smaller, searchable, in the page's font
+    "svg.fonttype": "none",  # keep text as text: smaller, searchable, in the page's font
     "svg.hashsalt": "pyramid-bert",
+}
+BOXES: Any = {
+    "patch_artist": True,
+    "medianprops": {"color": ORANGE, "linewidth": 2},
+    "whiskerprops": {"color": INK},
+    "capprops": {"color": INK},
+    "flierprops": {"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
 }
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and what is said of it.
+    """A figure with its words.
 
     Attributes:
         key: For file names and links.
         title: What it shows.
         caption: How to read it.
         figure: The figure itself.
+        of: What it shows. Pictures of a study are only written as files: the page has a chart in their place.
     """
 
     key: str
     title: str
     caption: str
     figure: Figure
+    of: Literal["model", "study", "importance"] = "model"
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The report's style, for figures that are made or written inside of the block."""
+    """The report's style, for figures made or written inside the block."""
     try:
         import matplotlib
     except ImportError as error:
@@ -81,44 +90,46 @@ def _panels(count: int, width: float, height: float, **options: Any) -> tuple[Fi
     return figure, list(np.atleast_1d(figure.subplots(1, count, **options)).ravel())
 
 
-# ---- what the paper shows ----
+# ---- figures of the paper ----
 
 
 def cls_similarity(views: Sequence[EncoderView]) -> Figure:
-    """Histograms of the cosine similarity between CLS and each other token, a panel an encoder."""
-    figure, panels = _panels(len(views), 2.5 * len(views), 2.4, sharey=True)
+    """Histograms of the cosine similarity between CLS and each other token, a panel per encoder."""
     low = min(0.0, *(float(view.similarity.min()) for view in views))
-    for panel, view in zip(panels, views, strict=True):
-        weights = np.full(len(view.similarity), 100 / len(view.similarity))
-        panel.hist(view.similarity, bins=np.linspace(low, 1, 41).tolist(), weights=weights, color=BLUE)
-        mean = float(view.similarity.mean())
-        panel.axvline(mean, color=ORANGE, linewidth=1.5)
-        panel.set(title=f"encoder {view.layer}: mean {mean:.2f}", xlabel="cosine similarity with CLS")
-        panel.grid(axis="y")
-    panels[0].set_ylabel("% of tokens")
-    return figure
+    values = {view.layer: view.similarity for view in views}
+    return _histograms(values, np.linspace(low, 1, 41), ".2f", "tokens", "cosine similarity with CLS", color=BLUE)
 
 
 def clusters(views: Sequence[EncoderView]) -> Figure:
-    """Histograms of the number of DBSCAN clusters that the tokens of a text form, a panel an encoder."""
-    figure, panels = _panels(len(views), 2.5 * len(views), 2.4, sharey=True)
+    """Histograms of the number of DBSCAN clusters that the tokens of a text form, a panel per encoder."""
     most = max(int(view.clusters.max()) for view in views)
     step = max(1, -(-most // 30))
-    for panel, view in zip(panels, views, strict=True):
-        weights = np.full(len(view.clusters), 100 / len(view.clusters))
-        edges = (np.arange(1, most + step + 1, step) - 0.5).tolist()
-        panel.hist(view.clusters, bins=edges, weights=weights, color=GREEN, rwidth=0.9)
-        mean = float(view.clusters.mean())
+    edges = np.arange(1, most + step + 1, step) - 0.5
+    values = {view.layer: view.clusters for view in views}
+    figure = _histograms(values, edges, ".1f", "texts", "clusters in a text", color=GREEN, rwidth=0.9)
+    for panel in figure.axes:
+        locator: Any = panel.xaxis.get_major_locator()
+        locator.set_params(integer=True)
+    return figure
+
+
+def _histograms(
+    values: Mapping[int, NDArray[Any]], edges: NDArray[Any], form: str, of: str, across: str, **look: Any
+) -> Figure:
+    """A panel per encoder, in per cent, with a line at the mean."""
+    figure, panels = _panels(len(values), 2.5 * len(values), 2.4, sharey=True)
+    for panel, (layer, found) in zip(panels, values.items(), strict=True):
+        panel.hist(found, bins=edges.tolist(), weights=np.full(len(found), 100 / len(found)), **look)
+        mean = float(found.mean())
         panel.axvline(mean, color=ORANGE, linewidth=1.5)
-        panel.set(title=f"encoder {view.layer}: mean {mean:.1f}", xlabel="clusters in a text")
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.set(title=f"encoder {layer}: mean {mean:{form}}", xlabel=across)
         panel.grid(axis="y")
-    panels[0].set_ylabel("% of texts")
+    panels[0].set_ylabel(f"% of {of}")
     return figure
 
 
 def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
-    """A box plot of the tokens of a text, a row a task, with mean and median marked and named."""
+    """A box plot of the tokens per text, a row per task, with mean and median."""
     names = list(lengths)
     figure, (panel,) = _panels(1, 7.5, 1.0 + 0.42 * len(names))
     rows = range(len(names), 0, -1)
@@ -128,13 +139,9 @@ def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
         orientation="horizontal",
         widths=0.55,
         showmeans=True,
-        patch_artist=True,
         boxprops={"facecolor": BLUE, "alpha": 0.35, "edgecolor": INK},
-        medianprops={"color": ORANGE, "linewidth": 2},
         meanprops={"marker": "D", "markerfacecolor": GREEN, "markeredgecolor": GREEN, "markersize": 6},
-        whiskerprops={"color": INK},
-        capprops={"color": INK},
-        flierprops={"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
+        **BOXES,
     )
     panel.set_yticks(list(rows), names)
     for row, name in zip(rows, names, strict=True):
@@ -147,7 +154,7 @@ def length_distributions(lengths: Mapping[str, Sequence[int]]) -> Figure:
 
 
 def fitted_lines(cells: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], against: str) -> Figure:
-    """Metric against speed-up of every cell with a straight line through each series, a panel a task.
+    """Metric against speed-up of every cell with a straight line through each series, a panel per task.
 
     Args:
         cells: (task's title, series, speed-up and metric of each cell).
@@ -170,7 +177,7 @@ def fitted_lines(cells: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]
 
 
 def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Mutual information between predictions with and without the k-th token, a panel an encoder, a line a method."""
+    """Mutual information between predictions with and without the k-th token, by encoder and method."""
     layers = list(dict.fromkeys(int(row["layer"]) for row in rows))
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
     figure, panels = _panels(len(layers), max(3.1 * len(layers), 5), 2.9, sharey=True)
@@ -187,11 +194,11 @@ def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-# ---- what a pyramid does ----
+# ---- figures of a pyramid ----
 
 
 def schedule_pyramid(lengths: Mapping[int, Sequence[int]]) -> Figure:
-    """The pyramid itself: tokens after each layer as bars, the first layer at the bottom, a panel an input length."""
+    """Tokens after each layer as bars, the first layer at the bottom, a panel per input length."""
     figure, panels = _panels(len(lengths), 2.5 * len(lengths), 0.9 + 0.26 * (len(next(iter(lengths.values()))) + 1))
     for panel, (n, kept) in zip(panels, lengths.items(), strict=True):
         rows = [n, *kept]
@@ -208,7 +215,7 @@ def schedule_pyramid(lengths: Mapping[int, Sequence[int]]) -> Figure:
 
 
 def radius_by_layer(radius: NDArray[Any]) -> Figure:
-    """A box plot of the covering radius (texts, layers) by layer; layers that drop nothing are left empty."""
+    """A box plot of the covering radius (texts, layers) by layer, empty where nothing is dropped."""
     layers = radius.shape[1]
     figure, (panel,) = _panels(1, 7.5, 2.8)
     values = [radius[:, layer][radius[:, layer] > 0] for layer in range(layers)]
@@ -216,12 +223,8 @@ def radius_by_layer(radius: NDArray[Any]) -> Figure:
         values,
         positions=list(range(1, layers + 1)),
         widths=0.6,
-        patch_artist=True,
         boxprops={"facecolor": PINK, "alpha": 0.4, "edgecolor": INK},
-        medianprops={"color": ORANGE, "linewidth": 2},
-        whiskerprops={"color": INK},
-        capprops={"color": INK},
-        flierprops={"marker": ".", "markersize": 3, "markeredgecolor": GREY, "alpha": 0.5},
+        **BOXES,
     )
     for layer, found in enumerate(values, start=1):
         if not len(found):
@@ -232,10 +235,7 @@ def radius_by_layer(radius: NDArray[Any]) -> Figure:
 
 
 def token_pyramid_figure(explanation: Explanation) -> Figure:
-    """One text's pyramid: tokens from left to right, layers from the bottom up, a cell where a token is left.
-
-    A long text is cut to its first tokens.
-    """
+    """One text's pyramid: the first tokens from left to right, layers from the bottom up, a cell where one is left."""
     shown, found = pieces(explanation.tokens)[:MAX_TOKENS], stages(explanation)
     figure, (panel,) = _panels(1, max(4.0, 0.34 * len(shown) + 1.4), 1.3 + 0.3 * len(found))
     for row, stage in enumerate(found):
@@ -260,10 +260,10 @@ def token_pyramid_figure(explanation: Explanation) -> Figure:
 
 
 def svg_of(figure: Figure, *, prefix: str | None = None) -> str:
-    """A figure as SVG: a file of its own, or with a prefix for its ids a part of a page, in the page's ink."""
+    """A figure as an SVG file, or, with a prefix for its ids, as a part of a page in the page's colour."""
     out = io.StringIO()
     with styled(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a font without some glyph: the browser has others
+        warnings.simplefilter("ignore", UserWarning)  # missing glyphs: the browser has other fonts
         figure.savefig(out, format="svg", transparent=prefix is not None, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     if prefix is None:

@@ -1,4 +1,4 @@
-"""Pieces of HTML. A plain string is escaped wherever it goes; only what is made here counts as HTML."""
+"""Pieces of HTML. Plain strings are escaped everywhere; only what these functions return counts as HTML."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _VOID = {"input"}  # elements that hold nothing and have no end
 
 
 class Html(str):
-    """A piece of HTML that is ready to stand in a page."""
+    """HTML that needs no escaping."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Html:
-    """A value as it may stand in a page; HTML stays as it is.
+    """A value, escaped unless it is HTML already.
 
     Example:
         >>> text("a < b"), text(text("a < b"))
@@ -40,18 +40,18 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
 
 
 def join(parts: Iterable[object], between: str = "") -> Html:
-    """Pieces after one another."""
+    """The pieces in order."""
     return Html(between.join(text(part) for part in parts))
 
 
 def section(key: str, title: str, *parts: object, note: object = "") -> Html:
-    """A section of the page, which `#key` links to."""
+    """A section of the page with the id `key`."""
     head = tag("h2", title)
     return tag("section", head, tag("p", note, class_="lead") if note else "", *parts, id=key, aria_label=title)
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], left: int = 1) -> Html:
-    """A table that scrolls sideways where it is too wide; its first columns to the left, the others to the right."""
+    """A table that scrolls sideways where it is too wide; its first columns are aligned left, the others right."""
     titles = [tag("th", cell, scope="col", class_=_side(number, left)) for number, cell in enumerate(head)]
     body = []
     for row in rows:
@@ -61,7 +61,7 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], left: int = 
 
 
 def scrolling(inner: Html) -> Html:
-    """What may be wider than a phone."""
+    """A frame that scrolls sideways."""
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label="table")
 
 
@@ -70,13 +70,13 @@ def _side(column: int, left: int) -> str | None:
 
 
 def command(line: str, says: str = "again:") -> Html:
-    """The command that makes a number again, with a button that copies it."""
+    """A command with a button that copies it."""
     button = tag("button", "copy", type="button", class_="copy", hidden="")
     return tag("div", tag("span", says, class_="says"), tag("code", line), button, class_="command")
 
 
 def missing(what: str, line: str | None) -> Html:
-    """Says what is not there, and the command that would make it."""
+    """Says what is missing, and the command that would make it."""
     return (
         tag("p", what, class_="missing")
         if line is None

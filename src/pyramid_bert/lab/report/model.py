@@ -1,4 +1,4 @@
-"""What a model shows on some texts: its explanations, its token vectors, its radii and the lengths of the texts."""
+"""Runs a model on texts for the report: explanations, token vectors, covering radii and text lengths."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ...text.batches import collate, encode
 from ...text.tables import Text
 
 EPS, MIN_SAMPLES = 0.2, 1  # the paper's DBSCAN
-LENGTHS = (16, 64, 256)  # inputs for which the pyramid itself is drawn
+LENGTHS = (16, 64, 256)  # input lengths of the figure of the schedule
 
 
 @dataclass(frozen=True)
 class EncoderView:
-    """The token vectors after one encoder of the dense model, over some texts.
+    """The token vectors after one encoder of the dense model, over all texts.
 
     Attributes:
         layer: Its number, from 1.
-        similarity: Cosine similarity of CLS with every other token of every text, in one row.
-        clusters: The number of clusters that DBSCAN finds among the tokens of each text.
+        similarity: Cosine similarity of CLS with every other token of every text.
+        clusters: For each text, the number of clusters that DBSCAN finds among its tokens.
     """
 
     layer: int
@@ -44,18 +44,18 @@ class EncoderView:
 
 @dataclass(frozen=True)
 class ModelView:
-    """What the report tells of a model.
+    """What the report shows of a model.
 
     Attributes:
         name: Its folder's name.
         layers: The number of its layers.
         settings: The pyramid's settings.
-        trained: Whether it was saved as a pyramid; if not, a dense model runs with the default schedule.
-        explanations: The ways of the example texts.
+        trained: Whether it was saved as a pyramid; a dense model runs with the default schedule.
+        explanations: Of the example texts.
         encoders: Token vectors at the first, middle and last encoder.
-        radius: (texts, layers) covering radii; None for a selector that has none.
+        radius: (texts, layers) covering radii; None for a selector without them.
         kept: Input length -> tokens after each layer; empty for an adaptive schedule.
-        lengths: Name of a set of texts -> the tokens of each text.
+        lengths: Name of a set of texts -> the number of tokens of each text.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ModelView:
 
     @property
     def same_answers(self) -> int | None:
-        """How many examples the pyramid answers as the dense model does; None for numbers, which never quite agree."""
+        """The number of examples with the dense model's answer; None for regression."""
         if not all(one.probabilities for one in self.explanations):
             return None
         return sum(bool(one.prediction == one.dense_prediction) for one in self.explanations)
@@ -101,10 +101,10 @@ def look_at(
 
     Args:
         path: The folder of a trained classifier, pyramid or dense.
-        texts: For the figures, all of them.
-        examples: So many of the first texts are explained.
-        others: Further sets of texts by name, of which only the lengths are wanted.
-        stepped: Called after each text that is explained or looked into.
+        texts: Texts for the figures.
+        examples: The number of texts to explain, from the first.
+        others: Further sets of texts by name; only their lengths are shown.
+        stepped: Called after each text, for a progress bar.
     """
     if not texts:
         raise DataError("no texts to look at; give at least one")
@@ -137,9 +137,9 @@ def look_inside(
     """Token vectors at the first, middle and last encoder when nothing is dropped, as the paper shows them.
 
     Args:
-        classifier: A pyramid; what it would drop does not matter.
-        texts: One at a time, so no padding is looked at.
-        stepped: Called after each text.
+        classifier: A pyramid; its schedule is not used.
+        texts: Run one at a time, without padding.
+        stepped: Called after each text, for a progress bar.
     """
     try:
         from sklearn.cluster import DBSCAN

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs no network, from results and what a model shows."""
+"""The page: one HTML file without network access, from results and what a model shows."""
 
 from __future__ import annotations
 
@@ -17,41 +17,37 @@ from ..study.render import target_name
 from ..study.runs import Run
 from ..study.table import MEAN
 from . import figures
-from .ablations import IMPORTANCE, kind_of
-from .charts import cells_of
+from .ablations import main_studies
+from .charts import cells_of, varies_schedules
 from .collect import Results, best_axis
+from .compare import change
 from .figures import Picture, styled, svg_of
 from .markup import Html, command, join, section, tag
-from .measured import speed, theory
 from .model import EPS, MIN_SAMPLES, ModelView
-from .sections import ablations, studies
+from .sections import ablations_section, speed_section, studies_section, theory_section
 from .viewer import viewer, viewer_data
 
-PARETO = "pareto-"  # files alone: the page has charts in their place
-CHOSEN = 3  # sentences that are drawn as figures as well
+CHOSEN = 3  # sentences that are also drawn as figures
 
 
 @dataclass(frozen=True)
 class Call:
-    """How the report was asked for, which its commands repeat.
+    """The command that makes the page, which the page repeats.
 
     Attributes:
         options: Option -> value, for those that differ from their defaults.
 
     Example:
         >>> Call({"--model": "my-model", "--texts": "my texts.txt"}).line()
-        "pyramid-bert report --results results --model my-model --texts 'my texts.txt' --out report.html"
+        "pyramid-bert report --results results --model my-model --out report.html --texts 'my texts.txt'"
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, *more: str) -> str:
         """The command line."""
-        first, last = {"--results": "results", "--model": "DIR"}, {"--out": "report.html"}
-        given = {**first, **{name: value for name, value in self.options.items() if name not in last}}
-        given |= last | {name: value for name, value in self.options.items() if name in last}
-        words = [word for pair in given.items() for word in pair]
-        return shlex.join(["pyramid-bert", "report", *words, *more])
+        given = {"--results": "results", "--model": "DIR", "--out": "report.html", **self.options}
+        return shlex.join(["pyramid-bert", "report", *(word for pair in given.items() for word in pair), *more])
 
 
 def pictures_of(results: Results, view: ModelView | None) -> list[Picture]:
@@ -63,57 +59,50 @@ def pictures_of(results: Results, view: ModelView | None) -> list[Picture]:
 def _model_pictures(view: ModelView | None) -> list[Picture]:
     if view is None:
         return []
-    found: list[Picture] = []
-
-    def add(key: str, title: str, caption: str, figure: Any) -> None:
-        found.append(Picture(key, title, caption, figure))
-
     texts = f"{len(view.encoders[0].clusters)} texts, dense model"
     title = "How alike are CLS and the other tokens?"
     words = f"Cosine similarity of CLS with every other token after an encoder; the line is the mean. {texts}."
-    add("cls-similarity", title, words, figures.cls_similarity(view.encoders))
+    found = [Picture("cls-similarity", title, words, figures.cls_similarity(view.encoders))]
     words = f"Clusters among the tokens of a text by DBSCAN (ε = {EPS:g}, min {MIN_SAMPLES}, cosine). {texts}."
-    add("clusters", "How many different tokens are there?", words, figures.clusters(view.encoders))
+    found.append(Picture("clusters", "How many different tokens are there?", words, figures.clusters(view.encoders)))
     if view.lengths:
-        words = (
-            "Tokens of a text by task, as this model's tokenizer counts them. What is padded to N beyond that is waste."
-        )
-        add("lengths", "How long are the texts?", words, figures.length_distributions(view.lengths))
+        words = "Tokens per text by task, counted by this model's tokenizer. Padding beyond them is wasted work."
+        drawn = figures.length_distributions(view.lengths)
+        found.append(Picture("lengths", "How long are the texts?", words, drawn))
     if view.kept:
-        words = "Tokens after each layer, for inputs of three lengths; orange where a layer drops some."
-        add("schedule", "The pyramid", words, figures.schedule_pyramid(view.kept))
+        words = "Tokens after each layer, for inputs of three lengths. Orange layers drop tokens."
+        found.append(Picture("schedule", "The pyramid", words, figures.schedule_pyramid(view.kept)))
     if view.radius is not None and (view.radius > 0).any():
-        words = "How far the farthest dropped token is from the kept one nearest to it, over the texts, by layer."
-        add("radius", "Covering radius by layer", words, figures.radius_by_layer(view.radius))
+        words = "The largest distance from a dropped token to its nearest kept one, by layer, over the texts."
+        found.append(Picture("radius", "Covering radius by layer", words, figures.radius_by_layer(view.radius)))
     for number, one in enumerate(view.explanations[:CHOSEN], start=1):
-        words = f"“{one.text}”: who is left after each layer; CLS is the first."
-        add(f"tokens-{number}", "A token pyramid.", words, figures.token_pyramid_figure(one))
+        words = f"“{one.text}”: the tokens left after each layer. CLS is the first."
+        found.append(Picture(f"tokens-{number}", "A token pyramid", words, figures.token_pyramid_figure(one)))
     return found
 
 
 def _result_pictures(results: Results) -> list[Picture]:
-    found = [
-        _scatter(run)
-        for run in results.runs.values()
-        if any(not c.is_dense and c.key in run.records for c in run.cells)
-    ]
-    for name, entry in results.importance():
-        title = f"Rank and importance: {entry.get('task', name)}"
+    found = [_scatter(run) for run in results.runs if any(not c.is_dense and c.key in run.records for c in run.cells)]
+    for number, entry in enumerate(results.importance(), start=1):
+        title = f"Rank and importance: {entry.get('task', entry['name'])}"
         words = "Mutual information of predictions with and without the token of a rank."
-        found.append(Picture(name, title, words, figures.importance(entry["rows"])))
+        drawn = figures.importance(entry["rows"])
+        found.append(Picture(f"importance-{number}", title, words, drawn, "importance"))
     return found
 
 
 def _scatter(run: Run) -> Picture:
-    """A study's cells: with Pareto fronts, or with lines by kind of schedule where schedules are compared."""
+    """A study's cells, with Pareto fronts, or with fitted lines where kinds of schedules are compared."""
     axis = best_axis(run)
-    key, title = f"{PARETO}{run.study.name}", f"Metric against speed-up: {run.study.name}"
-    if kind_of(run.study.name) == "fit":
+    key, title = f"pareto-{run.study.name}", f"Metric against speed-up: {run.study.name}"
+    if varies_schedules(run):
+        words = "Every cell, and a straight line through those of each kind of schedule."
         drawn = figures.fitted_lines(cells_of(run, axis), AXES[axis][0])
-        return Picture(key, title, "Every cell, and a straight line through those of a kind of schedule.", drawn)
-    metrics = {task: TASKS[task].metric for task in run.study.tasks}
-    drawn = plot.figure(run.results(axis), axis, run.titles, metrics, run.study.name)
-    return Picture(key, title, "Mean over seeds, with the Pareto front of each method; the star is dense.", drawn)
+    else:
+        words = "Mean over seeds, with the Pareto front of each method; the star is dense."
+        metrics = {task: TASKS[task].metric for task in run.study.tasks}
+        drawn = plot.figure(run.results(axis), axis, run.titles, metrics, run.study.name)
+    return Picture(key, title, words, drawn, "study")
 
 
 def report_html(results: Results, view: ModelView | None, pictures: Sequence[Picture], call: Call, made: str) -> str:
@@ -123,19 +112,19 @@ def report_html(results: Results, view: ModelView | None, pictures: Sequence[Pic
         results: From `collect_results`.
         view: From `look_at`; None without a model.
         pictures: From `pictures_of`.
-        call: What commands say.
-        made: The date, as it is shown.
+        call: The command that makes the page.
+        made: The date to show.
     """
     charts: dict[str, Any] = {}
-    inline = {picture.key: _figure(picture) for picture in pictures if not picture.key.startswith(PARETO)}
+    inline = {of: [_figure(picture) for picture in pictures if picture.of == of] for of in ("model", "importance")}
     sections = [
         _tiles(results, view),
         viewer(view, call.line()),
-        studies(results, charts),
-        speed(results),
-        ablations(results, charts, inline),
-        _figures([picture for picture in pictures if not picture.key.startswith((IMPORTANCE, PARETO))], inline, call),
-        theory(results),
+        studies_section(results, charts),
+        speed_section(results),
+        ablations_section(results, charts, inline["importance"]),
+        _figures(inline["model"], call),
+        theory_section(results),
     ]
     data = {"charts": charts, "examples": viewer_data(view)}
     script = _asset("report.js").replace("/* TOKEN PYRAMID */", part("token_pyramid.js"))
@@ -149,7 +138,7 @@ def report_html(results: Results, view: ModelView | None, pictures: Sequence[Pic
     }
     page = _asset("report.html")
     pieces = [page]
-    for place, content in parts.items():  # what is put in is not searched for places again
+    for place, content in parts.items():  # inserted text is not searched for further placeholders
         before, _, after = pieces.pop().partition(place)
         pieces += [before, content, after]
     return "".join(pieces)
@@ -171,11 +160,11 @@ def _figure(picture: Picture) -> Html:
     return tag("figure", tag("figcaption", tag("b", picture.title), " ", picture.caption), inner)
 
 
-def _figures(pictures: Sequence[Picture], inline: dict[str, Html], call: Call) -> Html:
-    if not pictures:
+def _figures(inline: Sequence[Html], call: Call) -> Html:
+    if not inline:
         return Html("")
-    drawn = tag("div", *(inline[picture.key] for picture in pictures), class_="figures")
-    return section("figures", "Figures", drawn, command(call.line("--figures", "figures"), "as PNG and SVG files:"))
+    again = command(call.line("--figures", "figures"), "as PNG and SVG files:")
+    return section("figures", "Figures", tag("div", *inline, class_="figures"), again)
 
 
 # ---- at a glance ----
@@ -183,15 +172,9 @@ def _figures(pictures: Sequence[Picture], inline: dict[str, Html], call: Call) -
 
 def _tiles(results: Results, view: ModelView | None) -> Html:
     tiles = [*_study_tiles(results), *_speed_tiles(results)]
-    same = None if view is None else view.same_answers
-    if view is not None and same is not None:
-        tiles.append(
-            (
-                f"{same}/{len(view.explanations)}",
-                f"examples on which {view.name} answers as a pyramid as it does dense",
-                "viewer",
-            )
-        )
+    if view is not None and view.same_answers is not None:
+        number = f"{view.same_answers}/{len(view.explanations)}"
+        tiles.append((number, f"examples to which {view.name} gives the dense model's answer", "viewer"))
     made = [
         tag("a", tag("b", number), tag("span", words), href=f"#{where}", class_="tile")
         for number, words, where in tiles
@@ -200,35 +183,29 @@ def _tiles(results: Results, view: ModelView | None) -> Html:
 
 
 def _study_tiles(results: Results) -> list[tuple[str, str, str]]:
+    """The largest study: the least loss at 2x, and how much of it is done."""
     tiles = []
-    for run in results.studies[:1]:
+    for run in main_studies(results)[:1]:
         axis = best_axis(run)
         found = run.lost(axis, (2.0,))
         task = MEAN if len(found.tasks) > 1 else next(iter(found.tasks))
-        known = [
-            (entry.mean, method) for (_, method, of), entry in found.entries.items() if of == task and entry is not None
-        ]
+        known = [(entry.mean, method) for (_, method, of), entry in found.entries.items() if of == task and entry]
         if known:
-            change, method = max(known)
-            words = (
-                f"points against dense at {target_name(axis, 2.0)} over c, the best method ({method}), {run.study.name}"
-            )
-            tiles.append((f"{100 * change:+.1f}".replace("-", "−"), words, "results"))
+            best, method = max(known)
+            words = f"points against dense at {target_name(axis, 2.0)} over c, best method ({method}), {run.study.name}"
+            tiles.append((change(100 * best), words, "results"))
         tiles.append((f"{len(run.records)}", f"cells of {len(run.cells)} done in {run.study.name}", "results"))
     return tiles
 
 
 def _speed_tiles(results: Results) -> list[tuple[str, str, str]]:
     tiles = []
-    rates = [entry for _, entry in results.named("bench-throughput")]
-    if rates:
+    if rates := results.having("texts_per_second", "pyramid_over_best"):
         best = max(rates, key=lambda entry: entry["pyramid_over_best"])
-        words = f"the texts a second of the best other way, {best['task']}, ideal {best['ideal']:.1f}x"
+        words = f"the texts per second of the best other way, {best['task']}, ideal {best['ideal']:.1f}x"
         tiles.append((f"{best['pyramid_over_best']:.1f}x", words, "speed"))
-    steps = [entry for _, entry in results.named("bench-training") if "speedup" in entry]
-    if steps:
+    if steps := [entry for entry in results.having("steps_per_second", "speedup") if "backbone" not in entry]:
         best = max(steps, key=lambda entry: entry["speedup"])
-        tiles.append(
-            (f"{best['speedup']:.1f}x", f"the training steps a second of dense, at {best['n']} tokens", "speed")
-        )
+        words = f"the training steps per second of dense, at {best['n']} tokens"
+        tiles.append((f"{best['speedup']:.1f}x", words, "speed"))
     return tiles

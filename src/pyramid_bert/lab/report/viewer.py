@@ -1,4 +1,4 @@
-"""The token-pyramid viewer: example sentences, explained beforehand, to choose from and to step through."""
+"""The viewer: example sentences, explained beforehand, to choose from and to step through layer by layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...explain.html import part, payload
 from .markup import Html, command, missing, section, table, tag
 from .model import ModelView
 
-# What is looked at when nobody brings texts: short and long, plain and twisted, with names, numbers and rare words.
+# Used without --texts: short and long, plain and complex, with names, numbers and rare words.
 EXAMPLES = (
     "a gripping story, told with warmth and without a single false note",
     "the plot is paper-thin, the jokes are older than the cast, and the end cannot come soon enough",
@@ -29,7 +29,7 @@ def viewer(view: ModelView | None, line: str) -> Html:
     """The section; its data is `viewer_data`.
 
     Args:
-        view: What the model showed; None when there was no model.
+        view: From `look_at`; None without a model.
         line: The command that makes the section.
     """
     title = "Look inside a sentence"
@@ -41,8 +41,8 @@ def viewer(view: ModelView | None, line: str) -> Html:
         count = len(view.explanations)
         note += f"Pyramid and dense model give the same answer to {view.same_answers} of {count} examples. "
     note += (
-        "Type to find one, then step through the layers with the buttons or the arrow keys: what is coloured is still "
-        "there, and a token that is gone shows the one that stands for it."
+        "Type to find one, then step through the layers with the buttons or the arrow keys. Coloured tokens are still "
+        "there; point at a dropped token to see which kept one stands for it."
     )
     choose = tag(
         "div",
@@ -69,5 +69,5 @@ def viewer(view: ModelView | None, line: str) -> Html:
 
 
 def viewer_data(view: ModelView | None) -> list[dict[str, Any]]:
-    """What the script shows: one payload an example."""
+    """The data of the examples, for the page's script."""
     return [] if view is None else [payload(explanation) for explanation in view.explanations]

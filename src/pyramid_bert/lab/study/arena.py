@@ -86,7 +86,7 @@ def run_arena_cell(cell: Cell, site: Site) -> dict[str, Any]:
 
 
 def _ideal(preset: LraPreset, facts: dict[str, Any], lengths: Sequence[int]) -> dict[str, Any]:
-    """Ideal speed-ups by tokens, of which the work of both backbones is a multiple. BigBird pads every row to N.
+    """Ideal speed-ups by tokens: the work of both backbones is proportional to them. BigBird pads every row to N.
 
     The selection itself is not counted, as elsewhere; the time of a step holds it.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import platform
 import shutil
@@ -30,18 +31,18 @@ from ...cost import Cost, Placement, space_reduction
 from ...errors import PyramidError
 from ...families import sizes_of
 from ...families.loading import load_model
-from ...files import replacing_folder
+from ...files import replacing_folder, write_text
 from ...text.sampling import sample_rows, table_hash
 from ...text.tables import Table
 from ...training.trainer import TrainSettings, quiet_transformers
 from ..glue.tasks import TASKS, Task, load_task
 from ..lra.presets import LRA_NAMES
 from .grid import Cell
-from .store import Store
+from .store import take_lock
 
 FORMAT = 1
 POLL_SECONDS = 1.0
-_RECORD = "record"
+_RECORD = "record.json"
 SAMPLE_SEED = 0  # all seeds of a study train on the same rows
 
 
@@ -54,7 +55,7 @@ class Site:
         model: Where the pretrained model is: a folder, or a name on the hub; "" where none is needed.
         data: The folder of the tasks; None for the hub.
         work: Where the dense classifiers of all studies are kept.
-        threads: Threads for torch; None leaves it alone.
+        threads: Threads for torch; None for its default.
         weights: Hash of the pretrained weights.
         rows: Hashes of the rows of each task, under "train" and "dev".
         commit: The commit of this library, for the record.
@@ -161,16 +162,14 @@ def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, A
     )
     ledger = measure(dense, pyramid, workload, batch_size=plan["batch_size"], rounds=plan["rounds"])
     entries = ledger.entries
-    key = cell.measurement(plan)
     return {
         "format": FORMAT,
-        "key": key,
         "status": "done",
         "over_a": entries["pyramid"].speedup_over["padded"],
         "over_c": entries["pyramid"].speedup_over["sorted"],
         "dense_over_a": entries["sorted"].speedup_over["padded"],
         "seconds": {"total": time.perf_counter() - start},
-        "ledger": ledger.to_dict(),
+        "ledger": {name: value for name, value in ledger.to_dict().items() if name != "machine"},  # it is the record's
         "weights": site.weights,
         **provenance(cell, site, f"--measure --only '{cell.id}' --again"),
     }
@@ -299,8 +298,7 @@ def score(task: Task, metrics: dict[str, float]) -> dict[str, Any]:
 @contextmanager
 def _alone_with(folder: Path) -> Iterator[None]:
     """Waits until no other study is at work on this dense classifier, and keeps others waiting."""
-    store = Store(folder.parent)
-    while (lock := store.lock(folder.name)) is None:
+    while (lock := take_lock(folder.parent / ".locks" / folder.name)) is None:
         time.sleep(POLL_SECONDS)
     try:
         yield
@@ -310,7 +308,8 @@ def _alone_with(folder: Path) -> Iterator[None]:
 
 def _kept_record(cell: Cell, site: Site) -> dict[str, Any] | None:
     """The record beside the dense classifier of a cell; None unless it is of the same weights and rows."""
-    record = Store(site.dense_folder(cell)).read(_RECORD) if site.has_dense(cell) else None
+    file = site.dense_folder(cell) / _RECORD
+    record = json.loads(file.read_text(encoding="utf-8")) if site.has_dense(cell) and file.is_file() else None
     same = {"format": FORMAT, "id": cell.id, "weights": site.weights, "data": site.rows[cell.task]}
     return record if record is not None and same == {name: record.get(name) for name in same} else None
 
@@ -321,4 +320,4 @@ def _keep(classifier: PyramidClassifier, record: dict[str, Any], folder: Path) -
         shutil.rmtree(left, ignore_errors=True)
     with replacing_folder(folder) as scratch:
         classifier.save(scratch)
-        Store(scratch).write(_RECORD, record)
+        write_text(scratch / _RECORD, json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False) + "\n")

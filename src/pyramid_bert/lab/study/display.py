@@ -13,6 +13,7 @@ from rich.table import Table
 
 from .grid import Cell
 from .measurements import Measurements
+from .render import duration
 from .runner import Watcher
 from .store import STATES, Pace, Store
 
@@ -49,7 +50,7 @@ class Display(Watcher):
     def _describe(self) -> None:
         seconds = self.pace.seconds(self.left.values(), self.at_once)
         names = ", ".join(cell.name for cell in self.running.values())
-        self.bar.update(self.task, description=escape(f"{time_left(seconds)} left; running {names}"))
+        self.bar.update(self.task, description=escape(f"{_time_left(seconds)} left; running {names}"))
 
     def __enter__(self) -> Display:
         self.bar.start()
@@ -71,18 +72,8 @@ def outcome(cell: Cell, record: dict[str, Any]) -> str:
     )
 
 
-def time_left(seconds: float | None) -> str:
-    """A duration for people.
-
-    Example:
-        >>> time_left(None), time_left(40), time_left(600), time_left(9000)
-        ('unknown time', '40 s', '10 min', '2.5 h')
-    """
-    if seconds is None:
-        return "unknown time"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+def _time_left(seconds: float | None) -> str:
+    return "unknown time" if seconds is None else duration(seconds)
 
 
 def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -107,7 +98,7 @@ def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | Non
     return {
         "total": {state: total[state] for state in STATES},
         "seconds_left": pace.seconds(unfinished) if unfinished else 0.0,
-        "measured": None if plan is None else Measurements(cells, plan, store.folder).status(),
+        "measured": None if plan is None else Measurements(cells, plan, store).status(),
         "groups": [
             {"task": task, "method": method, **{state: count[state] for state in STATES}}
             for (task, method), count in groups.items()
@@ -121,7 +112,7 @@ def status_table(name: str, status: dict[str, Any]) -> Table:
     """`status_of` as a table: a row a method, a column a task, in each the cells done of all."""
     total, measured = status["total"], status["measured"]
     counts = ", ".join(f"{total[state]} {state}" for state in STATES)
-    title = f"{name}: {counts}; {time_left(status['seconds_left'])} left, one cell at a time"
+    title = f"{name}: {counts}; {_time_left(status['seconds_left'])} left, one cell at a time"
     if measured is not None:
         title += f"; {measured['done']} of {measured['done'] + measured['left'] + len(measured['failed'])} measured"
     table = Table(title=title)

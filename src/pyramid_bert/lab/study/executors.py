@@ -2,47 +2,67 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+import signal
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Self
 
 from ...errors import MissingExtraError
 from .grid import Cell
 
 Work = Callable[[Cell], dict[str, Any]]
-# A process runs so many cells and makes room for a new one: what torch keeps for every shape of tensor it has seen is
-# never given back, and grows to gigabytes.
+# After this many cells a process is replaced: torch keeps memory for every shape of tensor, up to gigabytes.
 CELLS_A_PROCESS = 16
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-class Executor(Protocol):
-    """Runs cells; `slots` of them at once."""
+class Executor:
+    """Runs cells, at most `slots` at once. A subclass says how a cell is started, waited for and read."""
 
-    slots: int
+    slots = 1
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._cells: dict[Any, Cell] = {}  # what a subclass knows a started cell by -> the cell
 
     @property
     def running(self) -> int:
         """How many were submitted and have not come back."""
+        return len(self._cells)
 
     def submit(self, cell: Cell) -> None:
         """Starts a cell. There must be a free slot."""
+        self._cells[self._start(cell)] = cell
 
     def wait(self) -> tuple[Cell, dict[str, Any]]:
         """The next cell to end, and its record: done, or failed with its error."""
+        handle = self._next()
+        cell = self._cells.pop(handle)
+        return cell, self._record(handle, cell)
 
-    def __enter__(self) -> Executor: ...
+    def _start(self, cell: Cell) -> Any:
+        raise NotImplementedError
 
-    def __exit__(self, *error: object) -> None: ...
+    def _next(self) -> Any:
+        raise NotImplementedError
+
+    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends what is running."""
 
 
 def attempt(work: Work, cell: Cell) -> dict[str, Any]:
@@ -54,7 +74,7 @@ def attempt(work: Work, cell: Cell) -> dict[str, Any]:
 
 
 def failed(cell: Cell, reason: str, trace: TracebackType | None = None, *, disk: bool = False) -> dict[str, Any]:
-    """The record of a cell that went wrong; `disk` when it is no fault of the cell and no other would do better."""
+    """The record of a cell that failed; `disk` if the disk was full or read-only: others would fail too."""
     frames = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]
     return {
         "format": 1,
@@ -73,161 +93,121 @@ def _is_disk(error: Exception) -> bool:
     return (isinstance(error, OSError) and error.errno in _DISK) or "No space left on device" in str(error)
 
 
-class InTurn:
+class InTurn(Executor):
     """One cell after another, in this process."""
 
-    slots = 1
+    def _start(self, cell: Cell) -> str:
+        return cell.key
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._waiting: deque[Cell] = deque()
+    def _next(self) -> Any:
+        return next(iter(self._cells))
 
-    @property
-    def running(self) -> int:
-        """How many were submitted and have not come back."""
-        return len(self._waiting)
-
-    def submit(self, cell: Cell) -> None:
-        """Queues a cell; `wait` runs it."""
-        self._waiting.append(cell)
-
-    def wait(self) -> tuple[Cell, dict[str, Any]]:
-        """Runs the cell, and returns it with its record."""
-        cell = self._waiting[0]
-        record = attempt(self._work, cell)
-        self._waiting.popleft()
-        return cell, record
-
-    def __enter__(self) -> InTurn:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._waiting.clear()
+    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
+        return attempt(self._work, cell)
 
 
-class Processes:
-    """Some cells at once, each in a process of its own; one that dies takes only its cell with it."""
+class Processes(Executor):
+    """Some cells at once, each in its own process. A process that dies fails only its cell."""
 
     def __init__(self, work: Work, slots: int) -> None:
+        super().__init__(work)
         self.slots = slots
-        self._work = work
         self._idle: list[_Worker] = []
-        self._busy: dict[_Worker, Cell] = {}
+        self._busy: dict[Future[dict[str, Any]], _Worker] = {}
 
-    @property
-    def running(self) -> int:
-        """How many were submitted and have not come back."""
-        return len(self._busy)
+    def _start(self, cell: Cell) -> Future[dict[str, Any]]:
+        worker = self._idle.pop() if self._idle else _Worker()
+        future = worker.pool.submit(attempt, self._work, cell)
+        self._busy[future] = worker
+        return future
 
-    def submit(self, cell: Cell) -> None:
-        """Gives a cell to an idle process, or to a new one."""
-        alive = [worker for worker in self._idle if worker.process.is_alive()]
-        worker = alive[0] if alive else _Worker(self._work)
-        self._idle = alive[1:]
-        worker.pipe.send(cell)
-        self._busy[worker] = cell
+    def _next(self) -> Any:
+        return next(iter(wait(self._cells, return_when=FIRST_COMPLETED).done))
 
-    def wait(self) -> tuple[Cell, dict[str, Any]]:
-        """The next cell to end, and its record."""
-        ready = connection.wait([worker.pipe for worker in self._busy])
-        worker = next(worker for worker in self._busy if worker.pipe in ready)
-        cell = self._busy.pop(worker)
-        try:
-            record: dict[str, Any] = worker.pipe.recv()
-        except (EOFError, ConnectionResetError):
-            worker.process.join()
-            return cell, failed(cell, f"its process died with exit code {worker.process.exitcode}")
+    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
+        worker = self._busy.pop(handle)
         worker.served += 1
+        try:
+            record: dict[str, Any] = handle.result()
+        except BrokenProcessPool:
+            worker.pool.shutdown()
+            return failed(cell, f"its process died with exit code {worker.process.exitcode}")
         if worker.served < CELLS_A_PROCESS:
             self._idle.append(worker)
         else:
             worker.stop()
-        return cell, record
-
-    def __enter__(self) -> Processes:
-        return self
+        return record
 
     def __exit__(self, *error: object) -> None:
-        for worker in [*self._idle, *self._busy]:
+        """Ends all processes."""
+        for worker in [*self._idle, *self._busy.values()]:
             worker.stop()
 
 
 class _Worker:
-    """A process that runs the cells that come through its pipe."""
+    """A pool of one process: a process that dies breaks its pool, and would fail its neighbours' cells as well."""
 
     served = 0
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self) -> None:
         context = get_context("spawn")  # a forked torch may hang in its thread pool
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(work, theirs), daemon=True)
-        self.process.start()
-        theirs.close()
+        self.pool = ProcessPoolExecutor(1, mp_context=context, initializer=_prepare)
+        before = active_children()
+        self.pool.submit(int)  # starts the process
+        (self.process,) = (child for child in active_children() if child not in before)
 
     def stop(self) -> None:
         """Ends the process, whatever it is doing."""
         self.process.terminate()
-        self.process.join()
-        self.pipe.close()
+        self.pool.shutdown()
 
 
-def _serve(work: Work, pipe: connection.Connection) -> None:
+def _prepare() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner stops its processes itself
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):  # the runner has gone, or was stopped
-        while True:
-            pipe.send(attempt(work, pipe.recv()))
 
 
 def _die_with_parent() -> None:
-    """Ends this process when the runner is gone, killed perhaps: nobody would take its result."""
+    """Ends this process when the runner is gone, for example killed: nobody would take its result."""
     parent = parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-class RayTasks:
+class RayTasks(Executor):
     """One cell is one task of a Ray cluster. A task whose worker dies is run again by Ray, up to three times.
 
     All machines of the cluster need this library, the data, the model and the work folder at the same paths.
     """
 
     def __init__(self, work: Work, address: str, *, threads: int, slots: int | None = None) -> None:
+        super().__init__(work)
         try:
             import ray
         except ImportError as error:
             raise MissingExtraError("ray", "ray", "running a study on a cluster") from error
         self._ray: Any = ray  # only partly typed
-        if address == "local":
-            ray.init(include_dashboard=False, log_to_driver=False)
-        else:
-            ray.init(address=address, log_to_driver=False)
+        where = {"include_dashboard": False} if address == "local" else {"address": address}
+        self._ray.init(log_to_driver=False, **where)
         self.slots = slots or max(1, int(self._ray.cluster_resources().get("CPU", 1)) // threads)
-        self._task = ray.remote(num_cpus=threads, max_retries=3)(attempt)
-        self._work = ray.put(work)
-        self._cells: dict[Any, Cell] = {}
+        self._task = self._ray.remote(num_cpus=threads, max_retries=3)(attempt)
+        self._shared_work = self._ray.put(work)
 
-    @property
-    def running(self) -> int:
-        """How many were submitted and have not come back."""
-        return len(self._cells)
+    def _start(self, cell: Cell) -> Any:
+        return self._task.remote(self._shared_work, cell)
 
-    def submit(self, cell: Cell) -> None:
-        """Makes a cell a task of the cluster."""
-        self._cells[self._task.remote(self._work, cell)] = cell
-
-    def wait(self) -> tuple[Cell, dict[str, Any]]:
-        """The next cell to end, and its record."""
+    def _next(self) -> Any:
         (ready,), _ = self._ray.wait(list(self._cells), num_returns=1)
-        cell = self._cells.pop(ready)
-        try:
-            record: dict[str, Any] = self._ray.get(ready)
-        except self._ray.exceptions.RayError as error:
-            record = failed(cell, f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        return cell, record
+        return ready
 
-    def __enter__(self) -> RayTasks:
-        return self
+    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
+        try:
+            record: dict[str, Any] = self._ray.get(handle)
+        except self._ray.exceptions.RayError as error:
+            return failed(cell, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        return record
 
     def __exit__(self, *error: object) -> None:
+        """Leaves the cluster."""
         self._ray.shutdown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -57,21 +57,8 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """What determines the result, as JSON."""
-        return {
-            "model": self.model,
-            "task": self.task,
-            "rows": self.rows,
-            "dev_rows": self.dev_rows,
-            "max_length": self.max_length,
-            "method": self.method,
-            "schedule": None if self.schedule is None else self.schedule.to_dict(),
-            "settings": dict(self.settings),
-            "training": None if self.training is None else dict(self.training),
-            "distills": self.distills,
-            "seed": self.seed,
-            "start": self.start,
-            "dense": self.dense,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "schedule": None if self.schedule is None else self.schedule.to_dict()}
 
     @cached_property
     def id(self) -> str:
@@ -112,18 +99,11 @@ class Cell:
 
     def measurement(self, measure: Mapping[str, Any]) -> str:
         """The key of the speed measurement that belongs to this cell: neither seed nor training change the speed."""
-        determines = {
-            "model": self.model,
-            "task": self.task,
-            "dev_rows": self.dev_rows,
-            "max_length": self.max_length,
-            "schedule": None if self.schedule is None else self.schedule.to_dict(),
-            "settings": dict(self.settings),
-            "measure": dict(measure),
-        }
-        words = "+".join(
-            str(self.settings[key]) for key in ("selector", "reduce", "centers_per_step") if key in self.settings
-        )
+        every = self.to_dict()
+        determines = {key: every[key] for key in ("model", "task", "dev_rows", "max_length", "schedule", "settings")}
+        determines["measure"] = dict(measure)
+        shown = ("selector", "reduce", "centers_per_step")
+        words = "+".join(str(self.settings[key]) for key in shown if key in self.settings)
         return f"{self.task}_{words}_{self.configuration}_{_digest(determines)}"
 
 

@@ -1,11 +1,10 @@
-"""The speed measurements of a study: which there are, which are left, and making them, one pyramid after another."""
+"""The speed measurements of a study: what is wanted, what is left, and the loop that makes them one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from .executors import attempt
@@ -21,17 +20,12 @@ class Measurements:
     Attributes:
         cells: The chosen cells.
         plan: Rows, batch size and rounds.
-        results: The folder of the study's results.
+        store: The results of the study.
     """
 
     cells: Sequence[Cell]
     plan: Mapping[str, int]
-    results: Path
-
-    @property
-    def store(self) -> Store:
-        """Where their records are."""
-        return Store(self.results / "measured")
+    store: Store
 
     @cached_property
     def wanted(self) -> dict[str, Cell]:
@@ -70,7 +64,7 @@ class Measurements:
     def run(
         self, todo: Mapping[str, Cell], work: Callable[[Cell], dict[str, Any]], watcher: Watcher | None = None
     ) -> Summary:
-        """Measures; each record is on disk the moment it is there. What failed before and is not in `todo` failed.
+        """Measures, and writes each record at once. What failed before and is not in `todo` counts as failed.
 
         Args:
             todo: From `left`.

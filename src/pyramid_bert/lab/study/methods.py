@@ -1,7 +1,7 @@
 """The methods that a study compares, by name: data that map to fields of `PyramidConfig`. No torch.
 
-The published ones forget the tokens that they do not keep (reduce = "drop"); ours merge them. CS-opt is no method but a
-row of the tables: for each configuration the best m among the core-set methods.
+The published ones forget the tokens that they do not keep (reduce = "drop"); ours merge them. CS-opt is not a method:
+it is a row of the tables, for each configuration the best m among the core-set methods.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..lra.presets import LRA_NAMES
 
-# Each kind has configurations of its own: schedules by layer, pooling windows at layers, cuts of the input.
+# Each kind has its configurations: schedules by layer, pooling windows at layers, cuts of the input.
 Kind = Literal["select", "pool", "truncate"]
 DENSE = "Dense"
 CS_OPT = "CS-opt"

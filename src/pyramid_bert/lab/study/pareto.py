@@ -6,24 +6,24 @@ from collections.abc import Iterable
 
 import numpy as np
 
-Point = tuple[float, float]
+XY = tuple[float, float]
 
 
-def pareto_front(points: Iterable[Point]) -> list[Point]:
+def pareto_front(points: Iterable[XY]) -> list[XY]:
     """The (speed-up, metric) points that no other beats in one without losing in the other, slowest first.
 
     Example:
         >>> pareto_front([(1.0, 0.90), (1.5, 0.80), (2.0, 0.85), (3.0, 0.70)])
         [(1.0, 0.9), (2.0, 0.85), (3.0, 0.7)]
     """
-    front: list[Point] = []
+    front: list[XY] = []
     for speed, value in sorted(points, key=lambda point: (-point[0], -point[1])):  # fastest first
         if not front or value > front[-1][1]:
             front.append((speed, value))
     return front[::-1]
 
 
-def value_at(front: list[Point], speed: float) -> float | None:
+def value_at(front: list[XY], speed: float) -> float | None:
     """The metric that a front gives at a speed-up: on the line between its points around it.
 
     Below the slowest point of the front it is that point's metric: it was observed, and faster than asked. Beyond the

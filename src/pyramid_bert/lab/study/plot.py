@@ -12,7 +12,7 @@ from ...errors import MissingExtraError, PyramidError
 from ...files import check_writable_file
 from .axes import AXES
 from .methods import CORESETS, DENSE, METHODS, in_order
-from .pareto import Point, pareto_front
+from .pareto import XY, pareto_front
 from .table import Result
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ def draw(
     name: str,
     suffixes: Sequence[str] = (".png", ".svg"),
 ) -> list[Path]:
-    """Draws what is done and returns the files written: `out` with each of the suffixes.
+    """Draws `results`, from `table.collect`, and returns the files written: `out` with each of the suffixes.
 
     Args:
-        results: From `table.collect`.
-        axis: Their axis.
+        results: What is done, with places on `axis`.
+        axis: A key of `AXES`.
         titles: Task -> title of its panel.
         metrics: Task -> name of its metric.
-        out: Where the pictures go.
-        name: Of the study, for the title.
+        out: The picture to write; its suffix is replaced.
+        name: The study's name, for the title.
         suffixes: The formats wanted.
     """
     picture = figure(results, axis, titles, metrics, name)
@@ -81,7 +81,7 @@ def figure(
     return picture
 
 
-def means(results: Sequence[Result], method: str) -> list[Point]:
+def means(results: Sequence[Result], method: str) -> list[XY]:
     """The points of a method, each the mean over seeds, in per cent."""
     groups: dict[str, list[Result]] = {}
     for result in results:

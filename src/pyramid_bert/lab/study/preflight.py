@@ -1,14 +1,13 @@
-"""What is checked before a study does any work: settings, model, data, and that results of a folder fit together."""
+"""What is checked before a study does any work: settings, model, data, and that results of a study fit together."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import ExperimentError, PyramidError
-from ...files import check_writable, write_text
+from ...files import check_writable
 from ...text.labels import Labels
 from ...text.sampling import table_hash
 from ..lra.presets import LRA_NAMES
@@ -57,9 +56,9 @@ def prepare(
     Args:
         study: The experiment.
         cells: The cells to be run.
-        store: Where results go.
+        store: Its results.
         file: The experiment file, for the record.
-        model: Where the model is, if not where the experiment says.
+        model: Where the model is, if the experiment does not say.
         data: The folder of the tasks; None for the hub.
         work: Where the dense classifiers of all studies are kept.
         threads: Threads for torch.
@@ -68,7 +67,7 @@ def prepare(
     where = (model or study.model) if pretrained else ""
     if where is None:
         raise ExperimentError(f"{study.name} names no model; give one with --model DIR")
-    check_writable(store.folder)
+    check_writable(store.path.parent)
     check_writable(Path(work))
     weights, described = "", None
     if pretrained:
@@ -130,23 +129,18 @@ def _data_hashes(cells: Sequence[Cell], data: str | None) -> dict[str, dict[str,
 
 
 def _check_same(store: Store, study: Study, shared: dict[str, Any]) -> None:
-    """Refuses to mix results of different models or data in one folder; the first run writes down which they are."""
-    path = store.folder / f"{SHARED}.json"
-    before: dict[str, Any] = {"weights": None, "data": {}}
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-            differing = [task for task, hashes in shared["data"].items() if before["data"].get(task, hashes) != hashes]
-            other_model = before["weights"] != shared["weights"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PyramidError(
-                f"{path} is damaged: {error!r}; remove it to take the next run's model and data"
-            ) from error
+    """Refuses to mix results of different models or data in one file; the first run writes down which they are."""
+    before = store.read(SHARED)
+    if before is not None:
+        differing = [task for task, hashes in shared["data"].items() if before["data"].get(task, hashes) != hashes]
+        other_model = before["weights"] != shared["weights"]
         if other_model or differing:
             what = "another model" if other_model else f"other rows of {', '.join(differing)}"
             raise PyramidError(
-                f"the results in {store.folder} were made with {what}; give the same, or another folder with --results"
+                f"the results in {store.path} were made with {what}; give the same, or another folder with --results"
             )
+    else:
+        before = {"data": {}}
     record = {
         "format": 1,
         "status": "done",
@@ -156,7 +150,7 @@ def _check_same(store: Store, study: Study, shared: dict[str, Any]) -> None:
         "data": {**before["data"], **shared["data"]},
     }
     if record != before:
-        write_text(path, json.dumps(record, indent=1) + "\n")
+        store.write(SHARED, record)
 
 
 def _portable(file: str) -> str:

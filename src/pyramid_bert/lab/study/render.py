@@ -5,6 +5,8 @@ from __future__ import annotations
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from ..markdown import joined
+from ..markdown import table as table_of
 from .axes import AXES
 from .methods import DENSE
 from .table import MEAN, Estimate, StudyTable
@@ -22,6 +24,18 @@ def shown(entry: Estimate | None) -> str:
     if entry is None:
         return NOTHING
     return f"{100 * entry.mean:.1f}" + ("" if entry.std is None else f" ± {100 * entry.std:.1f}")
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people.
+
+    Example:
+        >>> duration(42), duration(600), duration(9000)
+        ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def target_name(axis: str, target: float) -> str:
@@ -80,7 +94,5 @@ def rich_table(name: str, table: StudyTable) -> Table:
 def markdown(name: str, table: StudyTable) -> str:
     """The table as Markdown."""
     titles = [table.tasks.get(task, task) for task in columns_of(table)]
-    lines = [f"{title_of(name, table)}; mean ± std over seeds.", ""]
-    lines += [f"| at | | {' | '.join(titles)} |", "|---|---|" + "---:|" * len(titles)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows_of(table)]
-    return "\n".join(lines)
+    rows = table_of(["at", "", *titles], rows_of(table), left=2)
+    return joined([f"{title_of(name, table)}; mean ± std over seeds.", rows])

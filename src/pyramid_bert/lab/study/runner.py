@@ -1,4 +1,4 @@
-"""The runner: finds what is left of a study, runs it, and writes each result the moment it is there."""
+"""The runner: finds what is left of a study, runs it, and writes each result at once."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ def choose(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
     chosen = [cell for cell in cells if not only or any(cell.matches(pattern) for pattern in only)]
     if not chosen:
         given = ", ".join(map(repr, only))
-        raise PyramidError(f"no cell is meant by {given}; cells go by an id, or a pattern like '*{cells[-1].method}*'")
+        raise PyramidError(
+            f"no cell is meant by {given}; name a cell by its id, or by a pattern like '*{cells[-1].method}*'"
+        )
     return chosen
 
 
 @dataclass
-class Run:
+class Runner:
     """One run over the cells of a study.
 
     Attributes:
@@ -54,7 +56,7 @@ class Run:
         has_weights: Whether the dense classifier of a key is on disk.
         retry: Run failed cells again.
         again: Run the chosen cells even if they are done.
-        limit_minutes: Start no cell after so many minutes.
+        limit_minutes: Start no cell after this many minutes.
         watcher: Is told what happens.
     """
 

@@ -17,7 +17,7 @@ from .spec import Study, load_study
 from .store import Store
 from .table import Estimate, Result, StudyTable, collect, mean_over_tasks, tabulate
 
-SHARED = "study"  # the record of what all results of a folder share
+SHARED = "study"  # the key of the record on what all results of a study share
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,12 @@ class Run:
     @cached_property
     def records(self) -> dict[str, dict[str, Any]]:
         """The records of the cells that are done, by the cell's key."""
-        found = {cell.key: self.store.read(cell.key) for cell in self.cells}
-        return {key: record for key, record in found.items() if record and record["status"] == "done"}
+        return {cell.key: record for cell in self.cells if (record := self.store.done(cell.key))}
 
     @cached_property
     def failed(self) -> int:
         """The number of cells that failed."""
         return sum(self.store.status(cell.key) == "failed" for cell in self.cells)
-
-    @cached_property
-    def own_records(self) -> dict[str, dict[str, Any]]:
-        """The records without those of dense cells that another study trained: their commands name its file."""
-        name = Path(self.file).name
-        return {
-            cell.key: record
-            for cell in self.cells
-            if (record := self.records.get(cell.key))
-            and (not cell.is_dense or any(Path(word).name == name for word in record["command"].split()))
-        }
 
     @cached_property
     def model(self) -> dict[str, Any] | None:
@@ -70,22 +58,14 @@ class Run:
     @cached_property
     def measurements(self) -> dict[str, dict[str, Any] | None]:
         """The records of the speed measurements that the experiment asks for, None where there is none."""
-        plan, store = self.study.measure, Store(self.store.folder / "measured")
+        plan = self.study.measure
         keys = dict.fromkeys(cell.measurement(plan) for cell in self.cells if not cell.is_dense) if plan else {}
-        found = {key: store.read(key) for key in keys}
-        return {key: record if record and record["status"] == "done" else None for key, record in found.items()}
+        return {key: self.store.done(key) for key in keys}
 
     @property
     def measured(self) -> bool:
         """Whether any speed was measured."""
         return any(self.measurements.values())
-
-    @property
-    def measured_throughout(self) -> bool:
-        """Whether the speed of every pyramid that is done was measured, on all tasks."""
-        if not self.measured:
-            return False
-        return all(result.x is not None for result in self.results("measured-c") if result.method != DENSE)
 
     @property
     def titles(self) -> dict[str, str]:
@@ -106,18 +86,18 @@ class Run:
 
 
 def load_runs(experiments: Path, results: Path) -> list[Run]:
-    """The experiments of which at least one cell is done, by name."""
+    """The experiments with at least one finished cell, by name."""
     return [run for run in all_runs(experiments, results) if run.records]
 
 
 def all_runs(experiments: Path, results: Path) -> list[Run]:
-    """All experiments by name, done or not; Long Range Arena has a page of its own."""
+    """All experiments by name, done or not; those of Long Range Arena are on another page."""
     runs = []
     for path in sorted(experiments.glob("*.toml")):
         study = load_study(path)
         if not set(study.tasks).isdisjoint(LRA_NAMES):
             continue
-        runs.append(Run(f"{experiments.name}/{path.name}", study, Store(results / study.name)))
+        runs.append(Run(f"{experiments.name}/{path.name}", study, Store.of(results, study.name)))
     return sorted(runs, key=lambda run: run.study.name)
 
 
@@ -178,11 +158,6 @@ def points(run: Run) -> list[Point]:
 
 
 def _by_task(results: Sequence[Result], tasks: Mapping[str, str]) -> tuple[float, ...]:
-    """The speed-up on each task, which no seed changes; empty unless it is known for all of them."""
+    """The speed-up on each task, the same for all seeds; empty unless it is known for all of them."""
     speeds = {r.task: r.x for r in results if r.x is not None}
     return tuple(speeds[task] for task in tasks) if len(speeds) == len(tasks) else ()
-
-
-def best_first(found: Sequence[Point], axis: str, wanted: float) -> list[Point]:
-    """Those that are as fast as wanted, then the others; within both, what loses least first."""
-    return sorted(found, key=lambda point: ((point.speed(axis) or 0.0) < wanted, point.lost))

@@ -1,4 +1,4 @@
-"""An experiment as a file: TOML that differs from defaults, checked all at once, and the cells that it stands for.
+"""An experiment as a TOML file: read, checked all at once, and expanded into its cells.
 
 No torch. docs/studies.md describes the keys.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,27 +20,47 @@ from .methods import CS_OPT, DENSE, METHODS, Method, kind_of, variant
 if TYPE_CHECKING:
     from ..glue.tasks import Task
 
-KEYS = (
-    "name", "model", "tasks", "methods", "variants", "configurations", "seeds", "start", "selection",
-    "dense", "pyramid", "measure",
-)  # fmt: skip
+# What a value must be, and whether it is.
+Check = tuple[str, Callable[[Any], bool]]
+
+
+def _whole(low: int) -> Check:
+    return f"a whole number of at least {low}", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= low
+
+
+_NUMBER: Check = ("a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool))
+_FLAG: Check = ("true or false", lambda v: isinstance(v, bool))
+_TABLE: Check = ("a table", lambda v: isinstance(v, dict))
+_ANY: Check = ("anything", lambda v: True)  # it is checked elsewhere
+
+TRAINING = dict.fromkeys(("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout"), _NUMBER)
+TRAINING["bf16"] = _FLAG
+DISTILLING = dict.fromkeys(("temperature", "distill_weight", "hidden_weight"), _NUMBER)
+SAMPLE = {**dict.fromkeys(("rows", "dev_rows", "max_length"), _whole(2)), "dense": _ANY, "pyramid": _ANY}
+# What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs, and
+# how it learns from the dense model if it does.
+CONFIG_KEYS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
+VARIANT = {"of": _ANY, **dict.fromkeys(CONFIG_KEYS, _ANY), **DISTILLING}
+MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 SCHEDULE_KEYS = {
     "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n", "random"),
     "pool": ("window", "at_layers"),
     "truncate": ("keep_ratio", "min_tokens", "rounding"),
     "input": ("keep_ratio", "min_tokens", "rounding"),
 }
-KINDS = tuple(SCHEDULE_KEYS)
-TASK_KEYS = ("rows", "dev_rows", "max_length", "dense", "pyramid")
-TRAINING_KEYS = ("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout", "bf16")
-DISTILLING_KEYS = ("temperature", "distill_weight", "hidden_weight")
-# What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs, and
-# how it learns from the dense model if it does.
-CONFIG_KEYS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
-VARIANT_KEYS = ("of", *CONFIG_KEYS, *DISTILLING_KEYS)
-MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 STARTS = ("dense", "pretrained")
 SELECTIONS = ("train", "inference")
+EXPERIMENT: dict[str, Check] = {
+    "name": (
+        "a word that can name a file",
+        lambda v: isinstance(v, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", v) is not None,
+    ),
+    "model": ("a folder or a name on the hub", lambda v: isinstance(v, str)),
+    **dict.fromkeys(("tasks", "methods", "seeds", "measure", "start", "selection", "dense", "pyramid"), _ANY),
+    **dict.fromkeys(("title", "question"), ("a text", lambda v: isinstance(v, str))),
+    "variants": _TABLE,
+    "configurations": (f"a table with {', '.join(SCHEDULE_KEYS)}", lambda v: isinstance(v, dict)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +80,8 @@ class Study:
 
     Attributes:
         name: Of the folder that results go to.
+        title: What reports call it; its name if empty.
+        question: What it compares and why, for reports.
         model: The pretrained model by name; where it lies can be said on the command line.
         tasks: Task -> what of it is used.
         methods: By name: those of `METHODS` that are wanted, and the experiment's own variants.
@@ -73,6 +95,8 @@ class Study:
     """
 
     name: str
+    title: str = ""
+    question: str = ""
     model: str | None = None
     tasks: Mapping[str, Sample]
     methods: Mapping[str, Method]
@@ -104,44 +128,44 @@ class Study:
         """The cells of one task and seed, the dense one first."""
         sample = self.tasks[name]
         own = {"epochs": task.epochs, "batch_size": task.batch_size, "learning_rate": task.learning_rate}
-        dense = self._cell(name, task, seed, training={**own, **self.dense, **sample.dense})
-        training = {**own, **self.pyramid, **sample.pyramid}
-        block = [dense]
-        for method in self.methods.values():
-            for schedule in self.configurations[kind_of(method, name)]:
-                block.append(self._cell(name, task, seed, method, schedule, {**training, **method.training}, dense))
-        return block
-
-    def _cell(
-        self,
-        name: str,
-        task: Task,
-        seed: int,
-        method: Method | None = None,
-        schedule: Schedule | None = None,
-        training: Mapping[str, Any] | None = None,
-        dense: Cell | None = None,
-    ) -> Cell:
-        untrained = dense is not None and self.selection == "inference"
-        distills = method is not None and method.distills
-        from_dense = dense is not None and (untrained or self.start == "dense")
-        if training is not None and not distills:
-            training = {key: value for key, value in training.items() if key not in DISTILLING_KEYS}
-        sample = self.tasks[name]
-        return Cell(
+        dense = Cell(
             model=self.model,
             task=name,
             rows=sample.rows,
             dev_rows=sample.dev_rows,
             max_length=sample.max_length or task.max_length,
-            method=DENSE if method is None else method.name,
-            schedule=schedule,
-            settings={} if method is None else method.settings,
-            training=None if untrained or training is None else _plain(training),
-            distills=distills,
+            method=DENSE,
+            schedule=None,
+            settings={},
+            training=_plain({**own, **self.dense, **sample.dense}),
+            distills=False,
             seed=seed,
+            start="pretrained",
+            dense=None,
+        )
+        training = {**own, **self.pyramid, **sample.pyramid}
+        return [
+            dense,
+            *(
+                self._pyramid(dense, method, schedule, {**training, **method.training})
+                for method in self.methods.values()
+                for schedule in self.configurations[kind_of(method, name)]
+            ),
+        ]
+
+    def _pyramid(self, dense: Cell, method: Method, schedule: Schedule, training: Mapping[str, Any]) -> Cell:
+        untrained = self.selection == "inference"
+        from_dense = untrained or self.start == "dense"
+        used = {key: value for key, value in training.items() if method.distills or key not in DISTILLING}
+        return replace(
+            dense,
+            method=method.name,
+            schedule=schedule,
+            settings=method.settings,
+            training=None if untrained else _plain(used),
+            distills=method.distills,
             start="dense" if from_dense else "pretrained",
-            dense=dense.key if dense is not None and (from_dense or distills) else None,
+            dense=dense.key if from_dense or method.distills else None,
         )
 
 
@@ -157,7 +181,7 @@ def load_study(path: str | Path) -> Study:
             f"{path} is a folder; name an experiment file, such as experiments/glue-lite.toml"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path} is no TOML file: {error}") from error
+        raise ExperimentError(f"{path} is not a TOML file: {error}") from error
     try:
         return read_study({"name": path.stem, **data})
     except ExperimentError as error:
@@ -181,39 +205,52 @@ def read_study(data: Mapping[str, Any]) -> Study:
 
 
 class _Reader:
-    """Reads an experiment and collects what is wrong with it, instead of stopping at the first."""
+    """Reads an experiment and collects its problems, instead of stopping at the first."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
     def study(self, data: Mapping[str, Any]) -> Study:
-        self.keys("", data, KEYS)
-        name = data.get("name")
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-            self.problems.append(f"name must be a word that can name a folder, got {name!r}")
-        model = data.get("model")
-        if not isinstance(model, str | None):
-            self.problems.append(f"model must be a folder or a name on the hub, got {model!r}")
-        methods = self.methods(data.get("methods"), self.variants(data.get("variants", {})))
+        data = {"name": None, **data}
+        found = self.table("", data, EXPERIMENT)
+        methods = self.methods(data.get("methods"), self.variants(found.get("variants", {})))
         tasks = self.tasks(data.get("tasks"))
         return Study(
-            name=str(name),
-            model=model,
+            name=str(found.get("name")),
+            title=found.get("title", ""),
+            question=found.get("question", ""),
+            model=found.get("model"),
             tasks=tasks,
             methods=methods,
-            configurations=self.configurations(data.get("configurations", {}), methods, tuple(tasks)),
+            configurations=self.configurations(found.get("configurations", {}), methods, tuple(tasks)),
             seeds=self.seeds(data.get("seeds", [0])),
             start=self.choice("start", data, STARTS),
             selection=self.selection(data, methods),
-            dense=self.training("dense", data.get("dense", {}), TRAINING_KEYS),
-            pyramid=self.training("pyramid", data.get("pyramid", {}), TRAINING_KEYS + DISTILLING_KEYS),
+            dense=self.table("dense", data.get("dense", {}), TRAINING),
+            pyramid=self.table("pyramid", data.get("pyramid", {}), TRAINING | DISTILLING),
             measure=self.measure(data.get("measure", False)),
         )
 
-    def keys(self, where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
-        for key in table:
-            if key not in known:
-                self.problems.append(f"{where}{UnknownNameError('key', key, known)}")
+    def table(self, where: str, table: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
+        """The entries of a table that are right."""
+        if not isinstance(table, dict):
+            self.problems.append(f"{where} must be a table with {', '.join(checks)}, got {table!r}")
+            return {}
+        self.keys(where, table, checks)
+        right = {}
+        for key, value in table.items():
+            wanted, is_right = checks.get(key, _ANY)
+            if is_right(value):
+                right[key] = value
+            else:
+                self.problems.append(f"{where}{'.' if where else ''}{key} must be {wanted}, got {value!r}")
+        return right
+
+    def keys(self, where: str, table: Mapping[str, Any], known: Iterable[str]) -> bool:
+        """Whether all keys are known."""
+        unknown = [key for key in table if key not in known]
+        self.problems += [f"{where}{': ' if where else ''}{UnknownNameError('key', key, known)}" for key in unknown]
+        return not unknown
 
     def choice(self, key: str, data: Mapping[str, Any], known: tuple[str, ...]) -> str:
         value = data.get(key, known[0])
@@ -238,33 +275,28 @@ class _Reader:
             self.problems.append(f"{key} names {', '.join(twice)} twice")
         return value
 
-    def variants(self, value: Any) -> dict[str, Method]:
-        if not isinstance(value, dict):
-            self.problems.append(f"variants must be a table of tables, got {value!r}")
-            return {}
+    def variants(self, value: Mapping[str, Any]) -> dict[str, Method]:
         made = {}
         for name, table in value.items():
             where = f"variants.{name}"
             if not isinstance(table, dict) or "of" not in table or len(table) < 2:
                 self.problems.append(f'{where} must name a method and change it, as {{of = "CS-1", placement = "end"}}')
             elif name in (*METHODS, DENSE, CS_OPT) or not re.fullmatch(r"[\w][\w.+-]*", name):
-                self.problems.append(f"{where}: a variant needs a name of its own, a word that can be in a file's name")
+                self.problems.append(f"{where}: a variant needs a new name, a word that can be in a file's name")
             elif table["of"] not in METHODS:
                 self.problems.append(f"{where}: {UnknownNameError('method', table['of'], METHODS)}")
             else:
-                self.keys(f"{where}: ", table, VARIANT_KEYS)
-                made[name] = self.variant(name, where, METHODS[table["of"]], table)
+                made[name] = self.variant(name, METHODS[table["of"]], self.table(where, table, VARIANT))
         return made
 
-    def variant(self, name: str, where: str, of: Method, table: Mapping[str, Any]) -> Method:
-        taught = {key: value for key, value in table.items() if key in DISTILLING_KEYS}
+    def variant(self, name: str, of: Method, table: Mapping[str, Any]) -> Method:
+        taught = {key: value for key, value in table.items() if key in DISTILLING}
         if taught and not of.distills:
             able = ", ".join(method.name for method in METHODS.values() if method.distills)
             self.problems.append(
-                f"{where}: only methods that learn from the dense model ({able}) take {', '.join(taught)}"
+                f"variants.{name}: only methods that learn from the dense model ({able}) take {', '.join(taught)}"
             )
-        settings = {key: value for key, value in table.items() if key in CONFIG_KEYS}
-        return variant(name, of, settings, self.training(where, taught, DISTILLING_KEYS))
+        return variant(name, of, {key: value for key, value in table.items() if key in CONFIG_KEYS}, taught)
 
     def methods(self, value: Any, variants: Mapping[str, Method]) -> dict[str, Method]:
         names, known = self.names("methods", value), {**METHODS, **variants}
@@ -280,56 +312,31 @@ class _Reader:
         return {name: self.sample(f"tasks.{name}", table) for name, table in value.items()}
 
     def sample(self, where: str, table: Any) -> Sample:
-        if not isinstance(table, dict):
-            self.problems.append(f"{where} must be a table, such as {{rows = 8000}}, got {table!r}")
-            return Sample()
-        self.keys(f"{where}: ", table, TASK_KEYS)
-        for key in ("rows", "dev_rows", "max_length"):
-            self.whole(f"{where}.{key}", table.get(key), 2)
-        return Sample(
-            rows=table.get("rows"),
-            dev_rows=table.get("dev_rows"),
-            max_length=table.get("max_length"),
-            dense=self.training(f"{where}.dense", table.get("dense", {}), TRAINING_KEYS),
-            pyramid=self.training(f"{where}.pyramid", table.get("pyramid", {}), TRAINING_KEYS + DISTILLING_KEYS),
-        )
-
-    def whole(self, where: str, value: Any, low: int) -> None:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
-            self.problems.append(f"{where} must be a whole number of at least {low}, got {value!r}")
-
-    def training(self, where: str, table: Any, known: tuple[str, ...]) -> dict[str, Any]:
-        if not isinstance(table, dict):
-            self.problems.append(f"{where} must be a table, such as {{epochs = 3}}, got {table!r}")
-            return {}
-        self.keys(f"{where}: ", table, known)
-        for key, value in table.items():
-            if isinstance(value, bool) != (key == "bf16") or not isinstance(value, int | float):
-                wanted = "true or false" if key == "bf16" else "a number"
-                self.problems.append(f"{where}.{key} must be {wanted}, got {value!r}")
-        return dict(table)
+        found = self.table(where, table, SAMPLE)
+        for key, checks in (("dense", TRAINING), ("pyramid", TRAINING | DISTILLING)):
+            found[key] = self.table(f"{where}.{key}", found.get(key, {}), checks)
+        return Sample(**{key: found[key] for key in SAMPLE if key in found})
 
     def seeds(self, value: Any) -> tuple[int, ...]:
-        if not isinstance(value, list) or not value or len(set(map(str, value))) < len(value):
-            self.problems.append(f"seeds must be a list of different whole numbers, got {value!r}")
+        right = isinstance(value, list) and value and len(set(map(str, value))) == len(value)
+        if not right or not all(_whole(0)[1](seed) for seed in value):
+            self.problems.append(f"seeds must be a list of different whole numbers of at least 0, got {value!r}")
             return ()
-        for seed in value:
-            self.whole("each of seeds", seed, 0)
         return tuple(value)
 
     def configurations(
-        self, value: Any, methods: Mapping[str, Method], tasks: tuple[str, ...]
+        self, value: Mapping[str, Any], methods: Mapping[str, Method], tasks: tuple[str, ...]
     ) -> dict[str, tuple[Schedule, ...]]:
-        if not isinstance(value, dict):
-            self.problems.append(f"configurations must be a table with {', '.join(KINDS)}, got {value!r}")
-            return {}
-        self.keys("configurations: ", value, KINDS)
-        kinds = {name: {kind_of(method, task) for task in tasks or ("",)} for name, method in methods.items()}
-        for kind in KINDS:
-            who = ", ".join(name for name in methods if kind in kinds[name])
+        self.keys("configurations", value, SCHEDULE_KEYS)
+        for kind in SCHEDULE_KEYS:
+            who = [
+                name for name, method in methods.items() if kind in {kind_of(method, task) for task in tasks or ("",)}
+            ]
             if who and not value.get(kind):
-                self.problems.append(f"configurations.{kind} is missing, and {who} takes its configurations from there")
-        return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in KINDS}
+                self.problems.append(
+                    f"configurations.{kind} is missing, and {', '.join(who)} takes its configurations from there"
+                )
+        return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in SCHEDULE_KEYS}
 
     def schedules(self, kind: str, entries: Any) -> list[Schedule]:
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -338,8 +345,7 @@ class _Reader:
         made: list[Schedule] = []
         for number, entry in enumerate(entries, start=1):
             where = f"configurations.{kind}, entry {number}"
-            if any(key not in SCHEDULE_KEYS[kind] for key in entry):
-                self.keys(f"{where}: ", entry, SCHEDULE_KEYS[kind])
+            if not self.keys(where, entry, SCHEDULE_KEYS[kind]):
                 continue
             try:
                 schedule = make_schedule(kind, entry)
@@ -353,20 +359,17 @@ class _Reader:
         return made
 
     def measure(self, value: Any) -> dict[str, int] | None:
-        if value is False:
-            return None
-        table = {} if value is True else value
-        if not isinstance(table, dict):
-            self.problems.append(f"measure must be true, false or a table, got {value!r}")
-            return None
-        self.keys("measure: ", table, tuple(MEASURE_DEFAULTS))
-        for key, number in table.items():
-            self.whole(f"measure.{key}", number, 1)
-        return {**MEASURE_DEFAULTS, **table}
+        if not isinstance(value, bool | dict):
+            self.problems.append(
+                f"measure must be true, false or a table with {', '.join(MEASURE_DEFAULTS)}, got {value!r}"
+            )
+        if not isinstance(value, dict):
+            return MEASURE_DEFAULTS if value is True else None
+        return {**MEASURE_DEFAULTS, **self.table("measure", value, dict.fromkeys(MEASURE_DEFAULTS, _whole(1)))}
 
 
 def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
-    """The schedule that an entry of `configurations` stands for; its keys say of which sort it is.
+    """The schedule that an entry of `configurations` stands for; its keys decide which kind it is.
 
     Example:
         >>> make_schedule("select", {"keep_ratio": 0.25, "last_layer": 3}).kind

@@ -14,11 +14,11 @@ from ...text.metrics import CLASSIFICATION, REGRESSION
 from .axes import AXES
 from .grid import Cell
 from .methods import CORESETS, CS_OPT, DENSE, in_order
-from .pareto import Point, pareto_front, value_at
+from .pareto import XY, pareto_front, value_at
 from .store import Store
 
 MEAN = "mean"
-METRICS = tuple(name for name in (*CLASSIFICATION, *REGRESSION) if name != "rmse")  # of which more is better
+METRICS = tuple(name for name in (*CLASSIFICATION, *REGRESSION) if name != "rmse")  # more is better
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def collect(
         raise UnknownNameError("axis", axis, AXES)
     if axis.startswith("measured") and plan is None:
         raise PyramidError(f"this experiment asks for no measurements, so {axis} is empty; set measure = true in it")
-    done = [(cell, record) for cell in cells if (record := store.read(cell.key)) and record["status"] == "done"]
+    done = [(cell, record) for cell in cells if (record := store.done(cell.key))]
     place = _measured(done, store, axis, plan) if plan and axis.startswith("measured") else _counted(axis)
     return [
         Result(cell.task, cell.method, cell.configuration, cell.seed, _value(cell, record, metric), place(cell, record))
@@ -141,14 +141,13 @@ def _measured(
     done: Sequence[tuple[Cell, Mapping[str, Any]]], store: Store, axis: str, plan: Mapping[str, int]
 ) -> Place:
     """Looks speeds up among the measurements; the dense model's is the median over those of its task."""
-    measured = Store(store.folder / "measured")
     over = axis.replace("measured-", "over_")
     found: dict[str, Mapping[str, Any]] = {}
     dense: dict[str, list[float]] = {}
     for cell, _ in done:
         key = cell.measurement(plan)
-        record = None if cell.is_dense or key in found else measured.read(key)
-        if record is not None and record["status"] == "done":
+        record = None if cell.is_dense or key in found else store.done(key)
+        if record is not None:
             found[key] = record
             dense.setdefault(cell.task, []).append(record["dense_over_a"] if over == "over_a" else 1.0)
 
@@ -210,7 +209,7 @@ def best_coresets(results: Sequence[Result]) -> list[Result]:
     return [Result(r.task, CS_OPT, r.configuration, r.seed, r.value, r.x) for rows in best for r in rows]
 
 
-def fronts(results: Sequence[Result], method: str) -> dict[int, list[Point]]:
+def fronts(results: Sequence[Result], method: str) -> dict[int, list[XY]]:
     """The Pareto front of a method on one task, by seed."""
     seeds = sorted({r.seed for r in results if r.method == method and r.x is not None})
     return {

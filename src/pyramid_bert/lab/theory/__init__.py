@@ -1,4 +1,4 @@
-"""The paper's Theorem 1, measured: covering radii, constants, both sides of the bound, what parallel choice costs."""
+"""The paper's Theorem 1, measured: covering radii, constants, both sides of the bound, the cost of larger steps."""
 
 from .bound import BOUNDS, Constants, Measured, TheoremReport, right_hand_sides
 from .importance import Importance, mutual_information, token_importance

@@ -1,18 +1,18 @@
-"""The right-hand side of Theorem 1, from what inputs show. Arithmetic alone; `measure` takes the measurements.
+"""The right-hand side of Theorem 1 from measurements; `measure` takes them.
 
 The theorem: if layer j is λ_j-Lipschitz, the classifier's loss λ_C-Lipschitz, and the l_j tokens kept at layer j cover
 all N within δ, then pyramid* changes the loss of an input by at most
 
     δ · λ_C · Σ_j (N − l_j) · Π_{a ≥ j} λ_a.
 
-"Layer j" is here what lies between the place where layer j replaces tokens and the place where layer j + 1 does: with
-placement "middle" the feed-forward network of j and the attention of j + 1, with "input" layer j itself, as in the
-proof. A state is the matrix (N, D) of all tokens, and its norm the Frobenius norm.
+"Layer j" here means everything between the replacement in layer j and the one in layer j + 1: with placement "middle"
+the feed-forward network of j and the attention of j + 1, with "input" layer j itself, as in the proof. A state is the
+matrix (N, D) of all tokens, with the Frobenius norm.
 
-No useful constant of a BERT is known for all inputs, so constants are estimated by the largest ratio seen on a sample:
-the change of what comes out over the change of what went in. They are estimates from below of the true ones. But the
-ratios include those of the very pairs that the proof compares (the dense state and that of pyramid*, at each layer), so
-the inequality holds for every input of the sample; for others it need not.
+No useful constant of a BERT is known for all inputs. Constants are estimated by the largest ratio on a sample: change
+of the output over change of the input. The true constants are larger. The ratios include the pairs that the proof
+compares (the dense state and that of pyramid*, at each layer), so the inequality holds for every input of the sample,
+but not necessarily for others.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Name -> what it is. Each is at most the one before, if constants are the same, but for the last.
+# Name -> what it is. With the same constants, each but the last is at most the one before.
 BOUNDS = {
     "printed": "Theorem 1 as printed: one δ, the largest of all layers",
     "layer_radii": "with each layer's own δ_j",
-    "moved": "with what is really moved instead of (N − l_j) δ_j",
+    "moved": "with the measured movement instead of (N − l_j) δ_j",
     "direct": "and with one constant from each layer to CLS instead of the product",
 }
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one input shows. Lists have one entry a layer.
+    """Measurements on one input. Tuples have one entry per layer.
 
     Attributes:
         n: N, its tokens.
-        lengths: l_j, the different tokens that are left.
-        radius: δ_j, how far the token that is moved farthest is moved.
+        lengths: l_j, the number of distinct tokens left.
+        radius: δ_j, the largest distance that a token is moved.
         moved: The norm of the change that layer j's replacement makes; at most (N − l_j) δ_j.
         layer: Change of the state before layer j + 1's replacement over that after layer j's, between the dense model
             and pyramid*: the ratio that stands for λ_j in the proof. 0 where both states are equal.
@@ -50,7 +50,7 @@ class Measured:
             of them together.
         head_random: The largest such ratio for random changes of that vector.
         loss: The loss of the dense model.
-        loss_change: How much the loss of pyramid* differs from it, without sign.
+        loss_change: The absolute difference of pyramid*'s loss from it.
     """
 
     n: int
@@ -92,7 +92,7 @@ class Constants:
 
 
 def right_hand_sides(row: Measured, constants: Constants) -> dict[str, float]:
-    """What the change of an input's loss cannot exceed, by the names of `BOUNDS`.
+    """Upper bounds on the change of an input's loss, by the names of `BOUNDS`.
 
     Example:
         >>> one = (1.0,)
@@ -117,11 +117,11 @@ class TheoremReport:
     """Both sides of Theorem 1 on a sample.
 
     Attributes:
-        rows: What each input shows.
+        rows: The measurements of each input.
         constants: The largest ratios of the sample.
-        loss: What the loss is, in words.
+        loss: The name of the loss.
         settings: Those of the pyramid*.
-        directions: Random changes tried at each layer of each input.
+        directions: Random changes per layer and input.
         seed: Of the random changes.
     """
 
@@ -138,10 +138,10 @@ class TheoremReport:
         return _mean_and_max([row.loss_change for row in self.rows])
 
     def bounds(self) -> dict[str, dict[str, Any]]:
-        """What each bound allows: its mean and max over inputs, "loose" and "least_margin".
+        """Each bound: mean and max over inputs, "loose" and "least_margin".
 
-        "loose" says how many times the mean change its mean is; None where the loss does not change. The margin of an
-        input is what the bound leaves over the change; no input violates the bound where the least is not below 0.
+        "loose" is the mean bound over the mean change; None if the loss does not change. The margin of an input is the
+        bound minus the change; no input violates the bound if the least margin is at least 0.
         """
         found: dict[str, list[float]] = {name: [] for name in BOUNDS}
         for row in self.rows:
@@ -179,7 +179,7 @@ class TheoremReport:
         return table
 
     def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
-        """A JSON-ready dict; with what each input shows if `rows`."""
+        """A JSON-ready dict; with the measurements of each input if `rows`."""
         data = {
             "inputs": len(self.rows),
             "mean_tokens": sum(row.n for row in self.rows) / len(self.rows),
@@ -198,7 +198,7 @@ class TheoremReport:
         return {**data, "rows": [dataclasses.asdict(row) for row in self.rows]} if rows else data
 
     def sentence(self) -> str:
-        """By what factor the bound is loose, in words."""
+        """The factor by which the bound is loose, in words."""
         bounds, seen = self.bounds(), self.observed["mean"]
         printed, direct = bounds["printed"], bounds["direct"]
         if seen == 0:
@@ -206,13 +206,13 @@ class TheoremReport:
         return (
             f"On {len(self.rows)} inputs the loss changes by {seen:.3g} on average and Theorem 1 allows "
             f"{printed['mean']:.3g}: it is loose by a factor of {shown(printed['loose'])}. With each layer's own "
-            f"radius {shown(bounds['layer_radii']['loose'])}, with what is really moved "
+            f"radius {shown(bounds['layer_radii']['loose'])}, with the measured movement "
             f"{shown(bounds['moved']['loose'])}, with one constant from each layer to CLS {shown(direct['loose'])}."
         )
 
 
 def shown(value: float) -> str:
-    """A factor with three digits, and never as a power of ten.
+    """A factor with three digits, never as a power of ten.
 
     Example:
         >>> shown(31.41), shown(1188.7)

@@ -1,8 +1,8 @@
 """Are the tokens that a core-set takes first the important ones? The paper's second ablation, measured.
 
-One token of every text is taken from a dense classifier after the attention of one layer: the one that greedy k-center
-ranks k-th. How much its predictions then still say about those with all tokens is their mutual information, in nats;
-for two balanced classes that never change it is ln 2 = 0.69. If ranks mean importance, it grows with k.
+One token of every text is removed from a dense classifier after the attention of one layer: the one that greedy
+k-center ranks k-th. The mutual information, in nats, of predictions with and without it shows how much is left; for two
+balanced classes that never change it is ln 2 = 0.69. If rank means importance, it grows with k.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .measure import HalfSteps
 
 @dataclass(frozen=True, kw_only=True)
 class Importance:
-    """What the loss of one token does, by its rank.
+    """The effect of removing one token, by its rank.
 
     Attributes:
-        layer: After whose attention a token is taken away, counted from 1.
+        layer: The layer after whose attention a token is removed, from 1.
         centers_per_step: The paper's m.
         ranks: 2, 3, ..; CLS has rank 1 and stays.
         information: For each rank, the mutual information of predictions with and without that token, in nats.
         agreement: For each rank, the share of predictions that stay as they are.
         spearman: Rank correlation of ranks and information; NaN when the information is the same for all.
-        texts: How many texts each figure is of.
+        texts: The number of texts.
     """
 
     layer: int
@@ -61,9 +61,8 @@ def token_importance(
 
     Args:
         model: A dense BERT classifier; it is not changed.
-        items: Texts of at least `ranks` tokens, so that each has a token of every rank.
-        layers: After whose attention to take a token away, counted from 1; the last layer is none of them, since
-            nothing attends after it.
+        items: Texts of at least `ranks` tokens.
+        layers: The layers after whose attention to remove a token, from 1; not the last, as nothing attends after it.
         ranks: The largest rank.
         centers_per_step: The values of m to rank by.
         batch_size: Texts at a time.
@@ -120,7 +119,7 @@ class _Runner:
         return self.steps.states(hidden, _bias(mask, hidden.dtype)), mask
 
     def without(self, hidden: Tensor, mask: Tensor, token: Tensor, layer: int) -> Tensor:
-        """Predictions (B,) when nobody attends to `token` (B,) after `layer`, whose output is `hidden`."""
+        """Predictions (B,) when no token attends to `token` (B,) after `layer`, whose output is `hidden`."""
         left = mask.scatter(1, token[:, None], False)
         return self.predict(self.steps.run(hidden, 2 * layer, self.steps.last, _bias(left, hidden.dtype)))
 
@@ -159,7 +158,7 @@ def _check(model: Any, items: Sequence[Encoded], layers: Sequence[int], ranks: i
     if pyramid_encoder(model) is not None:
         raise PyramidError("the importance of tokens is measured on a dense classifier; this one is a pyramid")
     if not has_head(model) or model.config.num_labels < 2:
-        raise PyramidError(f"predictions of classes are compared; {type(model).__name__} is no classifier")
+        raise PyramidError(f"predictions of classes are compared; {type(model).__name__} is not a classifier")
     depth = model.config.num_hidden_layers
     if wrong := [layer for layer in layers if not 1 <= layer < depth]:
         raise PyramidError(f"layers must be in 1-{depth - 1}, got {wrong}; nothing attends after layer {depth}")

@@ -1,8 +1,8 @@
-"""What is lost in radius by choosing greedily, and by choosing several centres at a time.
+"""The covering radius of greedy k-center, with one or several centres per step, against the optimum.
 
-The best k centres (k-center, NP-hard) are found by exhaustive search on sets small enough for it: for each radius that
-can be the answer, whether k centres cover everything within it, by trying for an uncovered point each centre that
-could cover it. The classical greedy algorithm (m = 1) is within a factor of 2 of that, wherever it starts.
+The optimum (k-center is NP-hard) is found by exhaustive search on small sets: a binary search over the possible radii,
+where each test tries, for an uncovered point, every centre that could cover it. The classical greedy algorithm (m = 1)
+is within a factor of 2 of the optimum.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from ...core.coreset import CentersPerStep, k_center_greedy
 from ...errors import PyramidError
 
-LARGEST = 32  # points that exhaustive search is tried on
+LARGEST = 32  # points for exhaustive search
 STEPS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
 
 
@@ -36,7 +36,7 @@ def optimal_radius(points: Tensor, k: int, *, keep_first: bool = True) -> float:
     Args:
         points: At most 32 points.
         k: Centres.
-        keep_first: Only sets that hold the first point (CLS), as every selection does.
+        keep_first: Only sets with the first point (CLS), as every selection has.
 
     Example:
         >>> import torch
@@ -62,7 +62,7 @@ def optimal_radius(points: Tensor, k: int, *, keep_first: bool = True) -> float:
 def price_of_parallelism(points: Tensor, k: int, steps: Sequence[CentersPerStep] = STEPS) -> dict[str, Any]:
     """The covering radius of k of `points` (N, D), CLS first: the optimum, and greedy with m centres at a time.
 
-    Returns "optimum" (of the sets that hold CLS), "free_optimum" (of all sets), and by m "radius".
+    Returns "optimum" (of sets with CLS), "free_optimum" (of all sets), and "radius" by m.
 
     Example:
         >>> import torch

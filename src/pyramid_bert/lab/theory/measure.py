@@ -1,7 +1,7 @@
-"""What Theorem 1 speaks of, measured on a model: one text at a time, in double precision, without padding.
+"""The quantities of Theorem 1, measured on a model: one text at a time, in double precision, without padding.
 
-Pyramid* is run as it is (`reduce="replace"`), with a recorder around its layers. The dense run, the runs that stop
-replacing at some layer, and those with random changes go through the same layers, half by half.
+Pyramid* runs unchanged (`reduce="replace"`), with a recorder around its layers. The dense run, the runs that stop
+replacing at some layer, and those with random changes go through the same half layers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...families import embeddings_of, has_head, logits_of_cls, pyramid_encoder,
 from ...text.batches import Encoded, collate
 from .bound import Constants, Measured, TheoremReport
 
-_NOTHING = 1e-9  # a change below this share of what is changed is rounding, of which no ratio is taken
+_NOTHING = 1e-9  # a relative change below this is rounding
 
 
 def measure_theorem(
@@ -41,10 +41,9 @@ def measure_theorem(
     """Both sides of Theorem 1 on some texts.
 
     Args:
-        model: A pyramid classifier; what it does with tokens that are not kept does not matter, and none
-            rests. It is not changed.
+        model: A pyramid classifier; `reduce`, `weighted` and `rest_from` are ignored. It is not changed.
         items: The texts.
-        targets: The number of each text's class (or a float, for a regressor); None for what the dense model says.
+        targets: Each text's class index (or a float, for a regressor); None for the dense model's predictions.
             The loss is cross-entropy, or the squared error of a regressor.
         directions: Random changes to try at each layer of each text.
         seed: Of the random changes.
@@ -93,7 +92,7 @@ def _check(model: Any, settings: Any, items: Sequence[Encoded], targets: Any, di
     if not items:
         raise PyramidError("no texts given; at least one is needed")
     if targets is not None and len(targets) != len(items):
-        raise PyramidError(f"{len(targets)} targets for {len(items)} texts; give one a text")
+        raise PyramidError(f"{len(targets)} targets for {len(items)} texts; give one per text")
     if directions < 1:
         raise PyramidError(f"directions must be at least 1, got {directions}")
     layers = model.config.num_hidden_layers

@@ -1,4 +1,4 @@
-"""Pathfinder images: are the two discs joined by one dashed snake? Our own generator, and its files."""
+"""Pathfinder images (are two discs joined by one dashed snake?): a generator and its files."""
 
 from .draw import Dash, Drawing, Snake, draw_pathfinder
 from .settings import DIFFICULTIES, PathfinderSettings

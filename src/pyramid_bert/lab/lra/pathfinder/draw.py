@@ -1,7 +1,7 @@
-"""A Pathfinder image and the paths that were drawn in it: two long dashed snakes, distractors, two discs.
+"""Draws a Pathfinder image: two long dashed snakes, distractors and two discs.
 
-After the published description of the generator by Kim, Linsley, Thakkar and Serre (2020), with the parameters of Long
-Range Arena (Tay et al., 2021). What differs is in docs/design/0013-pathfinder.md.
+Follows the published description of the generator by Kim, Linsley, Thakkar and Serre (2020), with the parameters of
+Long Range Arena (Tay et al., 2021). docs/design/0013-pathfinder.md lists the differences.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ....errors import PyramidError
 from .settings import PathfinderSettings
 from .stamps import Stamps, stamps_of
 
-Point = tuple[float, float]  # row, column: pixels, whole numbers at their middle
+Point = tuple[float, float]  # (row, column) in pixels; integers are the middle of a pixel
 PAIR_TRIES = 2000
 DISTRACTOR_TRIES = 5
 _FREE_AT_LEAST = 0.01  # of the window, for another distractor
@@ -26,7 +26,7 @@ _FREE_AT_LEAST = 0.01  # of the window, for another distractor
 
 @dataclass(frozen=True)
 class Dash:
-    """A dash, in the direction that its snake grew."""
+    """A dash, in the direction in which its snake grew."""
 
     tail: Point
     head: Point
@@ -46,11 +46,11 @@ class Snake:
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """An image and what was drawn.
+    """An image and the shapes in it.
 
     Attributes:
         image: (window, window), 8-bit grey.
-        label: 1 if the discs are at the two ends of one long snake, 0 if they are at ends of both.
+        label: 1 if the discs are at both ends of one long snake, 0 if each is at an end of another.
         snakes: The two long ones.
         distractors: The short ones.
         discs: The middles of the two discs.
@@ -89,7 +89,7 @@ def draw_pathfinder(settings: PathfinderSettings, seed: int, index: int) -> Draw
 
 @dataclass
 class _Growing:
-    """A snake that grows. Its last dash is kept apart: the next one may come near to it.
+    """A snake that grows. Its last dash is stored apart, because the next one may come near it.
 
     Attributes:
         stamps: Of the settings.
@@ -134,7 +134,7 @@ class _Growing:
         return Snake(tuple(self.dashes))
 
     def grow(self, others: int, random: Random) -> bool:
-        """Adds a dash that takes nothing of `others` and of its own body; False where there is no room for one."""
+        """Adds a dash that overlaps neither `others` nor the snake's body; False if there is no room."""
         stamps, settings = self.stamps, self.stamps.settings
         window, taken = settings.window, others | self.body
         down, right = stamps.directions[self.degree]
@@ -180,7 +180,7 @@ def _long_snakes(stamps: Stamps, random: Random) -> tuple[_Growing, _Growing]:
 
 
 def _try_pair(stamps: Stamps, random: Random) -> tuple[_Growing, _Growing] | None:
-    """Two long snakes that grow in turn, or None as soon as one finds no room."""
+    """Two long snakes that grow in turn; None as soon as one finds no room."""
     settings, border = stamps.settings, stamps.border
     low = math.ceil(2 * settings.seed_distance)
     middle = settings.window - 2 * low
@@ -199,7 +199,7 @@ def _try_pair(stamps: Stamps, random: Random) -> tuple[_Growing, _Growing] | Non
 
 
 def _seed(stamps: Stamps, taken: int, row: int, column: int, random: Random) -> _Growing | None:
-    """A snake of one dash in a random direction, or None if it takes what is taken."""
+    """A snake of one dash in a random direction; None if its pixels are taken."""
     window = stamps.settings.window
     if not (0 <= row < window and 0 <= column < window):
         return None
@@ -208,7 +208,7 @@ def _seed(stamps: Stamps, taken: int, row: int, column: int, random: Random) -> 
 
 
 def _distractors(stamps: Stamps, taken: int, random: Random) -> list[_Growing]:
-    """Short snakes wherever there is room; one that finds none is left out."""
+    """Short snakes; one that finds no room is left out."""
     settings, snakes = stamps.settings, []
     board = stamps.side**2
     for _ in range(settings.distractors):
@@ -235,7 +235,7 @@ def _try_distractor(stamps: Stamps, taken: int, random: Random) -> _Growing | No
 
 
 def _bit(bits: int, number: int) -> int:
-    """The place of the set bit with this number, counted from the lowest, from 0.
+    """The position of the set bit with this number, counted from the lowest, from 0.
 
     Example:
         >>> [_bit(0b101001, number) for number in range(3)]
@@ -250,7 +250,7 @@ def _bit(bits: int, number: int) -> int:
 
 
 def _below(limit: int, random: Random) -> int:
-    """A whole number below `limit`. Only `random()` itself is promised to stay the same in all versions of Python."""
+    """A random integer below `limit`. Only `random()` is guaranteed to be the same in all versions of Python."""
     return int(random.random() * limit)
 
 
@@ -260,7 +260,7 @@ def _below(limit: int, random: Random) -> int:
 def _render(
     stamps: Stamps, targets: Sequence[_Growing], distractors: Sequence[_Growing], discs: Sequence[Point]
 ) -> NDArray[np.uint8]:
-    """The brightest of all that is drawn at each pixel, stretched to 0-255."""
+    """The brightest shape at each pixel, stretched to 0-255."""
     settings, size = stamps.settings, 2 * stamps.guard + 1
     canvas = np.zeros((stamps.side, stamps.side), np.float32)
     drawn = [(snake, settings.target_contrast) for snake in targets]

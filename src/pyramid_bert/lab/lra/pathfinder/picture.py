@@ -1,4 +1,4 @@
-"""Pathfinder images on one sheet: as a model sees them, and below each the paths that were drawn."""
+"""A sheet of Pathfinder images: each as a model sees it, and below it with its paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def save_drawings(drawings: Sequence[Drawing], out: Path) -> None:
     file = io.BytesIO()
     try:
         figure.savefig(file, format=out.suffix.removeprefix(".") or "png", dpi=100)
-    except ValueError as error:  # a suffix that is no format
+    except ValueError as error:  # an unknown format
         raise PyramidError(f"cannot write {out}: {error}; name it .png, .svg or .pdf") from error
     write_bytes(out, file.getvalue())
 

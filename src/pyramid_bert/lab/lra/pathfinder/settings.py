@@ -1,4 +1,4 @@
-"""What a Pathfinder image is made of, checked once: sizes in pixels, lengths of snakes in dashes."""
+"""The parameters of a Pathfinder image: sizes in pixels, lengths of snakes in dashes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ....errors import PyramidError, UnknownNameError
 
 # Dashes of a long snake.
 DIFFICULTIES = {"easy": 6, "intermediate": 9, "hard": 14}
-# Distractors hold so many dashes in all, whatever their length.
+# All distractors together have this number of dashes.
 _DISTRACTOR_DASHES = 20
-# Half of a pixel's diagonal: what keeps so far from a dash shares no pixel with it.
+# Half of a pixel's diagonal: shapes this far apart share no pixel.
 _APART = 0.71
 
 
@@ -28,14 +28,14 @@ class PathfinderSettings:
 
     Attributes:
         window: Height and width of the image.
-        padding: Nothing but the discs comes so near to the edge.
+        padding: Pixels at the edge that only discs may enter.
         dash_length: Of a dash.
         dash_thickness: Of a dash.
         dash_margin: Half of the gap between two dashes of a snake, and what others keep away from it.
         marker_radius: Of the two discs.
         contour_length: Dashes of each of the two long snakes.
         distractor_length: Dashes of a distractor.
-        distractors: How many there are; one that finds no room is left out.
+        distractors: The number of distractors; one that finds no room is left out.
         seed_distance: Between the first ends of the long snakes; the first of them begins twice as far from the edges.
         continuity: How straight snakes are: a turn of d has the weight cos(continuity * d) squared.
         target_contrast: Brightness of the long snakes' dashes; of a disc it is 1.

@@ -1,10 +1,10 @@
-"""The shapes that Pathfinder images are put together from, computed once for all images of the same settings.
+"""The shapes of Pathfinder images, computed once for all images with the same settings.
 
-A dash starts at a whole pixel, its anchor, and runs back from there in one of 360 directions: 360 pictures, and as many
-masks. A mask, and all that is taken in an image, is one integer with a bit for each pixel. So "is there room for this
-dash here?" is a shift and an AND, and "where is there room for it?" some ten shifts.
+A dash starts at a pixel, its anchor, and runs back from there in one of 360 directions, each with a picture and a mask.
+Masks and the taken pixels of an image are integers with one bit per pixel. Testing whether a dash fits is a shift and
+an AND; finding all places where it fits takes about ten shifts.
 
-Boards are wider than the window on all sides by `guard` pixels, which count as taken: nothing wraps round.
+Boards are wider than the window by `guard` pixels on all sides. These count as taken, so nothing wraps around.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ....errors import PyramidError
 from .settings import PathfinderSettings
 
 _SAMPLES = 8  # a pixel's coverage is counted on a grid of 8 x 8 points
-_TAKEN = 0.5  # a mask takes the pixels of which it covers so much
+_TAKEN = 0.5  # a mask takes a pixel if it covers at least this share of it
 _PARTS = 4  # pivots are rounded to quarters of a pixel
 
 
 class Turn(NamedTuple):
-    """One way for a snake to go on: where its next dash ends, seen from the pivot's pixel, and how likely."""
+    """One way for a snake to go on: where its next dash ends, relative to the pivot's pixel, and its weight."""
 
     row: int
     column: int
@@ -83,7 +83,7 @@ class Stamps:
         return sum(line << (row * self.side) for row in range(start, start + size))
 
     def _check_area(self, inside: int) -> None:
-        """Raises if the long snakes need more pixels than there are: dashes that are no neighbours share none."""
+        """Raises if the long snakes need more pixels than there are: only neighbouring dashes share pixels."""
         settings = self.settings
         dashes = 2 * -(-settings.contour_length // 2)
         needed, there = dashes * min(mask.bit_count() for mask in self.masks), inside.bit_count()
@@ -95,11 +95,11 @@ class Stamps:
             )
 
     def place(self, row: int, column: int) -> int:
-        """By how many bits a mask is shifted to put its anchor at this pixel of the window."""
+        """The shift that puts the anchor of a mask at this pixel of the window."""
         return row * self.side + column
 
     def free(self, degree: int, taken: int) -> int:
-        """The places, as bits, where a dash in this direction takes nothing that is taken."""
+        """The places, as bits, where a dash in this direction fits."""
         blocked = 0
         for offset in self._offsets[degree]:
             blocked |= taken >> offset

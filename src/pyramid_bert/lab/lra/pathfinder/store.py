@@ -1,7 +1,7 @@
-"""A folder of Pathfinder images: shards of some hundred images each, and a record of how they were made.
+"""A folder of Pathfinder images: shards of 500 images, and a record of how they were made.
 
-Image i depends on settings, seed and i alone. So a run that was stopped goes on with the shards that are missing, more
-images can be added later, and any number of processes writes the same files.
+Image i depends only on settings, seed and i. So a stopped run continues with the missing shards, images can be added
+later, and any number of processes writes the same files.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Record:
     Attributes:
         settings: Of all images.
         seed: Of all images.
-        images: How many there are, or will be.
-        sha256: Of all images and labels; None while some are missing.
+        images: The number of images when complete.
+        sha256: Of all images and labels; None while images are missing.
     """
 
     settings: PathfinderSettings
@@ -53,7 +53,7 @@ class Record:
     sha256: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """As written to the file."""
         return {
             "format": _FORMAT,
             "images": self.images,
@@ -87,15 +87,15 @@ def make_pathfinder(
     jobs: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Record:
-    """Writes images 0 to `images` - 1 of a seed into a folder, those that are not there yet, and returns the record.
+    """Writes the missing images of 0 to `images` - 1 into a folder and returns the record.
 
     Args:
-        folder: Where to; made if it is not there. May hold a part of the same images, with their record.
-        images: How many there are in the end.
+        folder: Created if missing. May hold a part of the same images, with their record.
+        images: The number of images when complete.
         settings: Of all images; without it Long Range Arena's hard ones.
         seed: Of all images.
         jobs: Processes. With more than one the calling script needs its `if __name__ == "__main__":`.
-        progress: Called with the number of images that have come to be there.
+        progress: Called with the number of new images, first with those already there.
 
     Example:
         >>> import tempfile
@@ -128,7 +128,7 @@ def make_pathfinder(
 
 
 def read_pathfinder(folder: str | Path) -> PathfinderImages:
-    """All images that `make_pathfinder` wrote; raises unless they are complete and the same."""
+    """All images that `make_pathfinder` wrote; raises unless they are complete and unchanged."""
     folder = Path(folder)
     record = read_record(folder)
     if record.sha256 is None:
@@ -163,7 +163,7 @@ def read_record(folder: str | Path) -> Record:
 def _check_same(folder: Path, wanted: Record) -> None:
     """Raises if the folder holds other images, or more.
 
-    The record is written before any image, so a run that was stopped has left one: images without it may be any.
+    The record is written before any image, so images without a record come from elsewhere.
     """
     if not (folder / RECORD).exists():
         shard = min(folder.glob("images-[0-9]*.npz"), default=None)
@@ -210,7 +210,7 @@ def _make_shard(path: Path, settings: PathfinderSettings, seed: int, shard: rang
 
 
 def _is_there(folder: Path, shard: range, window: int) -> bool:
-    """Whether a shard is complete. A shorter one stems from a run for fewer images, and is made again."""
+    """Whether a shard is complete. A shorter one comes from a run for fewer images and is made again."""
     path = _path(folder, shard)
     try:
         return path.is_file() and len(_read_shard(path, window)[1]) == len(shard)
@@ -265,7 +265,7 @@ _Run = Callable[[Callable[..., int], list[tuple[Any, ...]]], Iterator[int]]
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[_Run]:
-    """What runs a function on many arguments and yields results as they come: in this process, or in several."""
+    """A function that maps over argument lists and yields results as they come, in one or several processes."""
     if jobs <= 1:
         yield lambda work, calls: (work(*call) for call in calls)
         return

@@ -18,7 +18,7 @@ function startTheme() {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   const name = () => (button.textContent = dark() ? "☀ light" : "☾ dark");
-  try { // a page from disk may have no memory
+  try { // localStorage may be blocked for a page from disk
     const saved = localStorage.getItem("pyramid-report-theme");
     if (saved === "dark" || saved === "light") root.dataset.theme = saved;
   } catch {}
@@ -72,7 +72,7 @@ function startFilters() {
 
 // ---- charts ----
 
-const SHAPES = [ // one for each marker, around 0, of about the same weight
+const SHAPES = [ // one per marker, centred at 0, of similar area
   "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", "M-4.5-4.5h9v9h-9z", "M0-6L6 0L0 6L-6 0z", "M0-6L5.8 4.6H-5.8z", "M0 6L5.8-4.6H-5.8z",
   "M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z", "M-6-3.2l2.8-2.8l3.2 3.2l3.2-3.2l2.8 2.8l-3.2 3.2l3.2 3.2l-2.8 2.8l-3.2-3.2l-3.2 3.2l-2.8-2.8l3.2-3.2z",
   "M-6 0L4.6-5.8V5.8z", "M6 0L-4.6-5.8V5.8z",
@@ -113,7 +113,7 @@ function tooltip(chart, axis, panel, point, held) {
   return tip;
 }
 
-// One panel: marks for points, lines for fronts. The mark nearest to the pointer, or the focused one, is told about.
+// One panel: marks for points, lines for fronts. A tooltip describes the mark nearest to the pointer, or the focused one.
 function drawPanel(box, chart, axis, panel, visible) {
   const width = Math.max(240, box.clientWidth), height = Math.round(Math.min(320, Math.max(230, width * 0.66)));
   const left = 40, right = 14, top = 12, bottom = 34;
@@ -158,7 +158,7 @@ function drawPanel(box, chart, axis, panel, visible) {
 
 function startPanel(box, svg, marks, width, tell) {
   let held = null;
-  const ring = drawn("circle", { class: "ring", r: 10 }); // the last to be drawn, so over marks at the same place
+  const ring = drawn("circle", { class: "ring", r: 10 }); // drawn last, above marks at the same place
   svg.append(ring);
   function show(found) {
     box.querySelector(".tip")?.remove();
@@ -173,7 +173,7 @@ function startPanel(box, svg, marks, width, tell) {
     const mx = found.at[0] * ratio, my = frame.top - box.getBoundingClientRect().top + found.at[1] * ratio;
     const wanted = mx + 14 + tip.offsetWidth > box.clientWidth ? mx - 14 - tip.offsetWidth : mx + 14;
     tip.style.left = `${Math.min(Math.max(wanted, 0), Math.max(0, box.clientWidth - tip.offsetWidth))}px`;
-    // Beside the mark where there is room, else below it: never over it.
+    // Beside the mark if there is room, else below it, but never on top.
     tip.style.top = wanted < 0 ? `${my + 14}px` : `${my - 12}px`;
   }
   function nearest(event) {

@@ -1,0 +1,1 @@
+"""docs/results.md: what the studies on GLUE and IMDB found."""

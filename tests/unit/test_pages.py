@@ -1,0 +1,65 @@
+"""The generated pages of docs/ against the results in the repository, and how measurements are made."""
+
+import importlib
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyramid_bert.errors import UnknownNameError
+from pyramid_bert.lab.pages import lra, performance
+from pyramid_bert.lab.pages.__main__ import main
+from pyramid_bert.lab.pages.commands import Commands
+from pyramid_bert.lab.pages.results import page as results
+from pyramid_bert.lab.pages.theory import page as theory
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [(results, "results.md"), (lra, "lra-results.md"), (theory, "theory.md"), (performance, "performance.md")],
+)
+def test_the_pages_have_the_numbers_of_the_results(module, file, table_rows, monkeypatch):
+    monkeypatch.setattr("pyramid_bert.lab.pages.pictures.find_spec", lambda name: None)
+    monkeypatch.setattr(results, "find_spec", lambda name: None)
+    rows = table_rows(module.write(ROOT))
+    assert len(rows) > 20
+    assert rows == table_rows((ROOT / "docs" / file).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
+def test_the_scripts_that_measure_can_be_imported(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    assert importlib.import_module(name).__doc__
+
+
+def test_a_page_without_results(tmp_path):
+    for page in ("theory", "performance"):
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        main([page, "--root", str(tmp_path)])
+        assert "|" not in (tmp_path / "docs" / f"{page}.md").read_text(encoding="utf-8")
+
+
+def test_what_is_missing_is_measured_and_a_name_is_measured_again(tmp_path, monkeypatch, capsys):
+    def prints(value):
+        script = tmp_path / f"{len(list(tmp_path.glob('*.py')))}.py"
+        script.write_text(f"print('''{json.dumps(value)}''')")
+        return shlex.join([sys.executable, str(script)])
+
+    monkeypatch.delenv("NOT_SET", raising=False)
+    commands = {"a-1": prints({"n": 1, "machine": {}}), "a-2": prints([{"n": 2}]), "b": "python $NOT_SET"}
+    Commands(tmp_path, "bench", commands).measure()
+    found = Commands(tmp_path, "bench", {**commands, "a-1": prints({"n": 3})})
+    assert "NOT_SET" in capsys.readouterr().err
+    assert [record["n"] for record in found.named("a-")] == [1, 2]
+    assert found.read("b") is None
+    assert found.ran().splitlines() == [found.commands["a-1"], found.commands["a-2"]]
+    found.measure()
+    assert found.read("a-1")["n"] == 1  # it was there
+    found.measure(["a-1"])
+    assert found.read("a-1")["n"] == 3
+    with pytest.raises(UnknownNameError, match="a-1"):
+        found.measure(["a_1"])

@@ -1,0 +1,382 @@
+"""docs/results.md from made-up records, against numbers worked by hand, and the paper's figures beside them."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pyramid_bert.cli import main
+from pyramid_bert.lab.glue.tasks import TASKS
+from pyramid_bert.lab.pages.results import page as maker
+from pyramid_bert.lab.pages.results import sections
+from pyramid_bert.lab.pages.results.paper import read_paper
+from pyramid_bert.lab.pages.results.prize import closeness
+from pyramid_bert.lab.report.collect import collect_results
+from pyramid_bert.lab.study import preflight
+from pyramid_bert.lab.study.methods import METHODS, in_order
+from pyramid_bert.lab.study.runs import Point, Run, against_dense, all_runs, load_runs, points
+from pyramid_bert.lab.study.spec import load_study
+from pyramid_bert.lab.study.store import Store
+from pyramid_bert.lab.study.table import Estimate, Result
+
+TASK_NAMES = ("rte", "mrpc")
+SPEC = """
+name = "{name}"
+methods = ["CS-k-1", "Merge"]
+seeds = [0, 1]
+tasks = ["rte", "mrpc"]
+measure = {measure}
+pyramid = {{ epochs = 1, bf16 = true }}
+configurations.select = [{{ keep_ratio = 0.5, last_layer = 2 }}, {{ keep_ratio = 0.25, last_layer = 2 }}]
+"""
+HALF, QUARTER = "0.5@1-2", "0.25@1-2"
+# Task -> speed-up of dense over a; (method, configuration) -> task -> values by seed and speed-up over c.
+PADDING = {"rte": 4.0, "mrpc": 2.0}
+LENGTHS = {"rte": 64.0, "mrpc": 12.0}
+DENSE = {"rte": (0.66, 0.64), "mrpc": (0.88, 0.88)}
+DONE = {
+    ("CS-k-1", HALF): {"rte": ((0.60, 0.60), 2.0), "mrpc": ((0.86, 0.84), 2.0)},
+    ("Merge", HALF): {"rte": ((0.65, 0.63), 2.0), "mrpc": ((0.88, 0.86), 2.0)},
+    ("Merge", QUARTER): {"rte": ((0.64, 0.60), 3.0), "mrpc": ((0.84, 0.82), 2.4)},
+}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    for folder in ("experiments", "results", "docs"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def record(cell, value, over_c, seconds, name):
+    over_a = over_c * PADDING[cell.task]
+    return {
+        "status": "done",
+        "cell": cell.to_dict(),
+        "value": value,
+        "ideal": {"over_a": over_a, "over_c": over_c},
+        "space": {"printed": 1 - 1 / over_c, "attention_input": 1 - 1 / over_c},
+        "rows": {"train": 2490, "dev": 277},
+        "mean_length": LENGTHS[cell.task],
+        "seconds": {"train": 1.0, "total": seconds},
+        **made(cell, "--again", name),
+    }
+
+
+def made(cell, option, name, threads=1):
+    machine = {"cpu": "a CPU", "capability": "AVX2", "cores": 2, "threads": threads, "python": "3.11"}
+    return {
+        "weights": "f00dcafe" * 8,
+        "machine": {**machine, "torch": "2.9", "transformers": "5.4", "pyramid_bert": "0.1"},
+        "commit": "c0ffee" * 6,
+        "command": f"pyramid-bert study run experiments/{name}.toml --only {cell.id} {option}",
+    }
+
+
+def load(root, name="glue-lite", measure="false", done=DONE, measured=(), dense_of=None, change=("", "")):
+    """The studies of a folder, after writing one into it; `dense_of` is the study that trained its dense cells."""
+    (root / "experiments" / f"{name}.toml").write_text(SPEC.format(name=name, measure=measure).replace(*change))
+    run = Run("", load_study(root / "experiments" / f"{name}.toml"), Store.of(root / "results", name))
+    for cell in run.cells if done else ():
+        if cell.is_dense:
+            run.store.write(cell.key, record(cell, DENSE[cell.task][cell.seed], 1.0, 60.0, dense_of or name))
+        elif found := done.get((cell.method, cell.configuration), {}).get(cell.task):
+            run.store.write(cell.key, record(cell, found[0][cell.seed], found[1], 20.0, name))
+            if cell.task in measured:
+                speeds = {"over_c": found[1] - 0.1, "over_a": found[1], "dense_over_a": 1.5}
+                speeds |= {"status": "done", **made(cell, "--measure", name, threads=2)}
+                run.store.write(cell.measurement(run.study.measure), speeds)
+    return all_runs(root / "experiments", root / "results")
+
+
+def page_of(root, runs):
+    results = collect_results(root / "results", root / "experiments")
+    return maker.page(maker.in_sections(runs), read_paper(), root / "docs", results)
+
+
+@pytest.fixture
+def rows_of(table_rows):
+    """The rows of the page that the studies of a folder give."""
+    return lambda root, runs: table_rows(page_of(root, runs))
+
+
+# ---- the page ----
+
+
+def test_what_was_run_is_counted_from_the_records(root, rows_of):
+    runs = load(root)
+    rows = rows_of(root, runs)
+    # 4 dense cells of 60 s and 12 of 16 others of 20 s
+    assert ["[glue-lite](#glue-lite)", "16 of 20", "–", "8 min", "20 s"] in rows
+    assert ["RTE", "accuracy", "2,490", "277", "64", "256", "4.00x", "65.0 ± 1.4", "4 of 5", "4 of 5"] in rows
+    rows = rows_of(root, load(root, "another", dense_of="glue-lite"))
+    # 12 cells of 20 s, without 4 dense ones of 60 s
+    assert ["[another](#another)", "16 of 20 (4 taken over)", "–", "4 min", "20 s"] in rows
+    assert ["[glue-lite](#glue-lite)", "16 of 20", "–", "8 min", "20 s"] in rows
+
+
+def test_the_cell_to_run_again_is_a_pyramid_of_the_study(root):
+    (run,) = load(root, "another", dense_of="glue-lite")
+    words = sections.commands(run).split()
+    assert words[words.index("run") + 1] == "experiments/another.toml"
+    assert words[words.index("--only") + 1] in {cell.id for cell in run.cells if not cell.is_dense}
+
+
+def test_a_study_writes_down_its_model(root, monkeypatch):
+    sizes = {"hidden_size": 384, "intermediate_size": 1536}
+    config = SimpleNamespace(num_hidden_layers=6, max_position_embeddings=512, **sizes)
+    monkeypatch.setattr(preflight, "fingerprint", lambda path: ("f00dcafe" * 8, config))
+    monkeypatch.setattr(preflight, "_data_hashes", lambda cells, data: {})
+    (run,) = load(root)
+    assert run.model is None
+    assert sections.backbone_name(run) == "weights f00dcafef00d"
+    for model in ("models/small-6", "elsewhere/copy"):  # the same weights: the first name stays
+        places = {"model": model, "data": None, "work": "work"}
+        preflight.prepare(run.study, run.cells, run.store, file="glue-lite.toml", **places)
+    (run,) = all_runs(root / "experiments", root / "results")
+    assert run.model == {"name": "small-6", "layers": 6, **sizes}
+    # by hand, in millions: 6 layers of 21.34 at 12 tokens, the last 5.02; of 116.39 at 64 tokens, the last 20.40
+    assert re.findall(r"[\d.]+x", sections.keeping_all(run)) == ["1.15x", "1.16x"]
+
+
+def test_every_table_is_what_the_command_under_it_prints(root, capsys):
+    page = page_of(root, load(root, measure="true", measured=TASK_NAMES))
+    lines = page.splitlines()
+    commands = [line.split() for line in lines if line.startswith("pyramid-bert study table")]
+    axes = [words[words.index("--axis") + 1] for words in commands]
+    assert axes == ["measured-c", "ideal-c", "measured-a", "ideal-a", "space"]
+    # nobody is measured at 3x over c or saves 70 %; dense has 1.5x over a when measured, 2x and 4x ideally
+    at = [words[words.index("--at") + 1] for words in commands]
+    assert at == ["1.5,2,2.5", "1.5,2,2.5,3", "2,3", "3,3.5", "0.3"]
+    for words in commands:
+        assert main(words[1:]) == 0
+        table = capsys.readouterr().out.strip()
+        assert f"{table}\n\n```sh\n{' '.join(words)}\n```" in page
+    assert "| 2x | CS-k-1 | 60.0 ± 0.0 | 85.0 ± 1.4 | 72.5 ± 0.7 |" in page
+    assert "--only " in next(line for line in lines if line.startswith("pyramid-bert study run"))
+
+
+def test_without_measurements_there_is_no_measured_table(root, rows_of):
+    runs = load(root, measure="true")
+    page = page_of(root, runs)
+    assert "--axis ideal-c" in page
+    assert "--axis measured" not in page
+    assert any(row[:3] == ["[glue-lite](#glue-lite)", "16 of 20", "0 of 8"] for row in rows_of(root, runs))
+
+
+def beside_the_paper(runs, table_rows):
+    """At what -> the rows of its table."""
+    found, (run,) = {}, runs
+    for row in table_rows(sections.beside(run, read_paper())):
+        if row[0].startswith("at "):
+            found[row[0]] = rows = [row]
+        else:
+            rows.append(row)
+    return found
+
+
+def test_points_lost_beside_the_papers(root, table_rows):
+    runs = load(root)
+    assert sections.beside_kind(runs[0]) == "ideal"
+    tables = beside_the_paper(runs, table_rows)
+    assert list(tables) == ["at 1.5x", "at 2x", "at 3x", "at 3.5x", "at 30 %"]
+    assert tables["at 2x"][0][1:] == ["paper's Table 13", "RTE", "MRPC", "mean"]
+    # over a: dense is at 4x on RTE and 2x on MRPC, so there is nothing to tell
+    assert [row for row in tables["at 2x"] if row[0] == "CS-k-1"] == [
+        ["CS-k-1", "paper", "1.7", "0.7", "1.2"],
+        ["CS-k-1", "ours over c", "5.0 ± 1.4", "3.0 ± 1.4", "4.0 ± 0.0"],
+    ]
+    assert all(row[:2] != ["Merge", "paper"] for rows in tables.values() for row in rows)  # not in the paper
+    # MRPC over a: between dense at 2x and 4x, where 2 and 4 points are lost; over c only Merge is that fast
+    assert ["CS-k-1", "ours over a", "0.0 ± 0.0", "1.5 ± 0.7", "0.8 ± 0.4"] in tables["at 3x"]
+    over_c = [row for row in tables["at 3x"] if row[1] == "ours over c"]
+    assert over_c == [["Merge", "ours over c", "3.0 ± 1.4", "–", "–"]]
+    assert all(row[1] != "paper" for row in tables["at 3.5x"])  # the paper does not have these tasks there
+
+
+def test_measured_points_beside_the_papers(root, table_rows):
+    runs = load(root, measure="true", measured=TASK_NAMES)
+    assert sections.beside_kind(runs[0]) == "measured"
+    ours = [row for row in beside_the_paper(runs, table_rows)["at 2x"] if row[0] == "CS-k-1" and row[1] != "paper"]
+    assert ours == [["CS-k-1", "ours over a", "5.0 ± 1.4", "3.0 ± 1.4", "4.0 ± 0.0"]]
+    (run,) = load(root, "glue-lite", "{ rows = 8 }", measured=["rte"])
+    assert sections.beside_kind(run) == "ideal"
+
+
+def test_points_are_lost_seed_by_seed():
+    rows = [("Dense", 0, 0.9), ("Dense", 1, 0.7), ("Merge", 1, 0.6), ("Merge", 2, 0.5)]
+    changes = against_dense([Result("rte", m, "", seed, value, 1.0) for m, seed, value in rows])
+    assert [(r.method, r.seed, round(r.value, 6)) for r in changes] == [
+        ("Dense", 0, 0.0),
+        ("Dense", 1, 0.0),
+        ("Merge", 1, -0.1),  # not -0.2, which the mean over both seeds of dense would give
+    ]
+
+
+def headings(page):
+    return [line for line in page.splitlines() if line.startswith("## ")]
+
+
+def test_a_study_with_nothing_done_is_counted_and_has_no_section(root, table_rows):
+    runs = load(root, "imdb-lite", done={})
+    nothing = ["imdb-lite", "0 of 20", "–", "–", "–"]
+    assert [run.study.name for run in runs] == ["imdb-lite"]
+    assert load_runs(root / "experiments", root / "results") == []
+    assert len(headings(page_of(root, []))) == len(headings(page_of(root, runs))) == 1
+    assert table_rows(page_of(root, runs))[1:] == [nothing]
+    page = page_of(root, load(root))
+    assert "## glue-lite" in headings(page)
+    assert "## imdb-lite" not in headings(page)
+    assert nothing in table_rows(page)
+
+
+def test_order_of_sections(root):
+    for name in ("another", "glue-lite-inference", "prize-1"):
+        load(root, name)
+    names = [run.study.name for run in maker.in_sections(load(root))]
+    assert names == ["glue-lite", "glue-lite-inference", "another", "prize-1"]
+
+
+# ---- ablations ----
+
+
+def test_an_ablation_has_its_section_among_the_ablations(root, table_rows):
+    load(root, "centres", change=('"Merge"', '"CS-1"'))
+    load(root, "later", done={})
+    row = {"layer": 3, "method": "CS-1", "ranks": [2, 3], "mutual_information": [0.1, 0.4], "spearman": 0.87}
+    entry = {"command": "make it again", "task": "SST-2", "rows": [row]}
+    Store.of(root / "results", "ablation-importance").write("sst2", entry)
+    page = page_of(root, load(root))
+    assert "## glue-lite" in headings(page)
+    assert "## centres" not in headings(page)
+    assert "| [centres](#centres) |" in page
+    found = {text.partition('"')[0]: text for text in page.split('<a id="ablation-')[1:]}
+    assert set(found) == {"centres", "importance"}
+    assert ["CS-k-1", HALF, "60.0 ± 0.0", "85.0 ± 1.4", "−4.0", "2.00x"] in table_rows(found["centres"])
+    assert "study run experiments/centres.toml --model DIR --data DIR\n" in found["centres"]
+    assert ["SST-2", "3", "CS-1", "–", "0.100", "0.400", "0.87"] in table_rows(found["importance"])
+    assert "make it again\n" in found["importance"]
+    assert "`pyramid-bert study run experiments/later.toml --model DIR --data DIR`" in page  # what is not done
+
+
+# ---- the prize ----
+
+
+def test_the_prize(root, table_rows):
+    page = page_of(root, load(root, "prize-1", "true", measured=TASK_NAMES)).partition("The prize")[2]
+    # Merge 0.25: RTE loses 2 and 4, MRPC 4 and 6: 3 and 5 by seed; ideal 3x and 2.4x, 0.1 less when measured
+    assert [row for row in table_rows(page) if row[0] in ("Merge", "CS-k-1")] == [
+        ["Merge", QUARTER, "4.0 ± 1.4", "2.57x (2.30x)", "2.67x (2.40x)"],
+        ["Merge", HALF, "1.0 ± 0.7", "1.90x (1.90x)", "2.00x (2.00x)"],
+        ["CS-k-1", HALF, "4.0 ± 0.0", "1.90x (1.90x)", "2.00x (2.00x)"],
+    ]
+    for kind, fast, good in (("ideal", "2.67x", "2.00x"), ("measured", "2.57x", "1.90x")):
+        least, best = f"4.00 (Merge {QUARTER}, {fast}, 2 seeds)", f"1.00 (Merge {HALF}, {good}, 2 seeds)"
+        assert ["prize-1 with weights f00dcafef00d", kind, least, "3.00", best] in table_rows(page)
+
+
+def test_the_prize_counts_measurements_of_all_tasks_only(root, table_rows):
+    (run,) = load(root, "prize-1", "true", measured=["rte"])
+    assert [point.speed("measured-c") for point in points(run)] == [None] * 3
+    assert [row[1] for row in table_rows(closeness({"prize-1": points(run)}))[1:]] == ["ideal"]
+
+
+@pytest.mark.parametrize(
+    ("speed", "change", "found"),
+    [
+        (2.5, -0.009, ["0.90 (Merge x, 2.50x, 1 seed)", "0.00", "0.90 (Merge x, 2.50x, 1 seed)"]),
+        (2.5, -0.02, ["2.00 (Merge x, 2.50x, 1 seed)", "1.00", "–"]),
+        (2.4, -0.009, ["–", "–", "0.90 (Merge x, 2.40x, 1 seed)"]),
+    ],
+)
+def test_how_close(speed, change, found, table_rows):
+    point = Point("Merge", "x", Estimate(change, None, 1), {"ideal-c": (speed,)})
+    assert table_rows(closeness({"prize-1": [point]}))[1] == ["prize-1", "ideal", *found]
+
+
+# ---- numbers and pictures ----
+
+
+def test_numbers_written_by_hand_are_in_a_table_of_the_page():
+    number = re.compile(r"\d+(?:\.\d+)+")
+    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    printed = {found for line in page.splitlines() if line.startswith("|") for found in number.findall(line)}
+    assert [found for found in number.findall(maker.REPRODUCES) if found not in printed] == []
+
+
+def test_points_lost():
+    changes = (Estimate(-0.0125, 0.002, 2), Estimate(0.02, None, 1), -0.04, None)
+    assert [sections.lost(change) for change in changes] == ["1.2 ± 0.2", "-2.0", "0.0", "–"]
+
+
+def test_training_is_told_apart_by_task_and_method(tmp_path):
+    text = SPEC.format(name="s", measure="false").replace('"Merge"]', '"Merge", "Merge+KD"]')
+    file = tmp_path / "s.toml"
+    file.write_text(text.replace("epochs = 1", "epochs = 1, batch_size = 8, temperature = 3"))
+    cells = [cell for cell in load_study(file).cells(TASKS) if not cell.is_dense]
+    first, second = sections.training(cells).split("; ")
+    assert (first.partition(":")[0], second.partition(":")[0]) == ("CS-k-1, Merge", "Merge+KD")
+    assert [re.findall(r"[\d.e-]*\d", words) for words in (first.partition(":")[2], second.partition(":")[2])] == [
+        ["1", "8", "2e-05", "16"],
+        ["1", "8", "2e-05", "16", "3"],
+    ]
+
+
+def test_pictures_are_drawn_and_shown(root):
+    pytest.importorskip("matplotlib")
+    (run,) = load(root)
+    assert "images/" not in page_of(root, [run])
+    maker.picture(run, root / "docs" / "images")
+    assert [path.name for path in (root / "docs" / "images").iterdir()] == ["glue-lite.png"]
+    assert "(images/glue-lite.png)" in page_of(root, [run])
+
+
+def test_schedules_are_drawn_with_their_lines(root, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(maker, "fitted_lines", lambda cells, against: drawn.append(cells))
+    monkeypatch.setattr(maker, "save", lambda figure, file: drawn.append(file.name))
+    (run,) = load(root, "shapes", change=("[{ keep", "[{ random = 0 }, { keep"))
+    maker.picture(run, root / "docs" / "images")
+    cells, name = drawn
+    assert name == "shapes.png"
+    assert cells[0][:2] == ("RTE", "CS-k-1, exponential")
+    assert cells[0][2] == [(2.0, pytest.approx(60.0))] * 2
+
+
+def test_methods_look_different_and_the_same_in_every_study():
+    plot = pytest.importorskip("pyramid_bert.lab.study.plot")
+    assert sorted(plot.STYLED) == sorted(METHODS)
+    looks = {(plot.COLOURS[n % len(plot.COLOURS)], plot.MARKERS[n % len(plot.MARKERS)]) for n in range(len(METHODS))}
+    assert len(looks) == len(METHODS)
+
+
+# ---- the paper ----
+
+
+def test_the_papers_figures():
+    paper = read_paper()
+    assert set(paper.scores) == {("a", 1.5), ("a", 2.0), ("a", 3.0), ("a", 3.5), ("space", 0.3), ("space", 0.7)}
+    for rows in paper.scores.values():
+        assert set(rows) == {"Dense", "CS-opt", "CS-k-1", "Att", "Pool", "1st", "1st-I", "Rand"}
+        for row in rows.values():
+            assert set(row) == set(rows["Dense"])
+            assert set(row) - {"mnli_mm", "mean"} <= set(TASKS)
+            assert all(0 <= score <= rows["Dense"][task] for task, score in row.items())
+            scores = [score for task, score in row.items() if task != "mean"]
+            assert row["mean"] == pytest.approx(sum(scores) / len(scores), abs=0.33)  # as printed, not always right
+            assert rows["Dense"].items() - {("mean", 80.2)} <= paper.scores["a", 3.0]["Dense"].items()
+
+
+def test_points_that_the_paper_loses():
+    paper = read_paper()
+    assert paper.lost("a", 3.0, "CS-opt", ["sst2", "cola"]) == pytest.approx([2.8, 0.5, 1.65])
+    assert paper.lost("space", 0.7, "Pool", ["cola"]) == pytest.approx([53.3, 53.3])
+    assert paper.lost("a", 3.5, "Att", ["mrpc", "stsb"]) == [None, pytest.approx(2.6), None]
+    assert paper.lost("a", 3.0, "Merge", ["rte"]) is None
+
+
+def test_methods_in_order_of_any_iterable():
+    assert in_order(name for name in ("Merge", "CS-k-1", "CS-1")) == ["CS-1", "CS-k-1", "Merge"]
