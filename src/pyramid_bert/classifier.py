@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from .certificate import FILE as CERTIFICATE
-from .certificate import Certificate
+from .certificate import Answers, Certificate, answers
 from .config import PyramidConfig
 from .errors import CheckpointError, DataError, PyramidError
 from .explain.explanation import Explanation
 from .explain.tracing import explain
-from .fallback import Answers, answers
 from .families import new_head, positions_of
 from .families.hub import apply_settings, is_pyramid, pyramid_settings, restore
 from .families.loading import load_model, load_tokenizer
@@ -233,8 +232,7 @@ class PyramidClassifier:
         Args:
             texts: Texts, or pairs of texts.
             **how: `batch_size` and `progress`; `radius=True` for the covering radii; `fallback`, the share of the
-                texts that is run again with all tokens, the most doubtful first; `score`, what doubt is:
-                "confidence" (the default), the covering "radius", or "both"; `streaming=True` to run again what
+                texts that is run again with all tokens, the most doubtful first; `streaming=True` to run again what
                 reaches the threshold of the `certificate` for that share, whatever else is in the list.
         """
         return answers(self, texts, **how)
