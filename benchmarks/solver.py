@@ -11,7 +11,8 @@ from pyramid_bert import pyramidize
 from pyramid_bert.bench.models import model_pair
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.lab.glue.tasks import load_task
-from pyramid_bert.tune.solver import Solver, interleaved_speedup
+from pyramid_bert.tune.schedules import Solver
+from pyramid_bert.tune.speed import measured_speedup
 
 BATCH = 32
 
@@ -27,7 +28,7 @@ def main() -> None:
     for wanted in (1.5, 2.0, 3.0):
         solution = solver.solve(wanted)
         pyramidize(pyramid, solution.schedule)
-        measured = interleaved_speedup(dense, pyramid, workload, BATCH, rounds=args.rounds)
+        measured = measured_speedup(dense, pyramid, workload, BATCH, rounds=args.rounds)
         found.append({**solution.to_dict(), "measured_again": measured})
     mean_length = sum(workload.lengths) / len(texts)
     show({"task": args.task, "texts": len(texts), "mean_length": mean_length, "solutions": found})

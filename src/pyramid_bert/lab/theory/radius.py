@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.coreset import radius_curve
-from ..core.reducer import project
-from ..families import base_model, pyramid_encoder
-from ..families.hub import pyramid_settings, pyramidize
-from ..schedule.base import Schedule
-from ..text.batches import Encoded, collate, sorted_batches
+from ...core.coreset import radius_curve
+from ...core.reducer import project
+from ...families import base_model, pyramid_encoder
+from ...families.hub import pyramid_settings, pyramidize
+from ...schedule.base import Schedule
+from ...text.batches import Encoded, collate, sorted_batches
 
 _TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # at most so many texts, at least so few, with about so many tokens
 _BATCH = 16
