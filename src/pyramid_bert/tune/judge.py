@@ -1,14 +1,12 @@
 """The one judge: how far the outputs of a pyramid are from those of the dense model with the same weights.
 
-The distance is smoother than any metric, so a few dozen rows tell good candidates from bad ones. Successive halving
-uses that: all candidates are judged on few rows, the better half on twice as many, and so on. A metric, if there are
-labels, decides only among the last ones.
+The distance is smoother than any metric, so a few dozen rows tell good candidates from bad ones. A metric, if there are
+labels, decides only among candidates that the distance cannot tell apart.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,9 +20,6 @@ from ..families import base_model
 from ..families.hub import pyramidize
 from ..text.batches import Encoded, collate, sorted_batches
 from ..text.inference import outputs_of
-
-FIRST_ROWS = 16
-FINALISTS = 8
 
 Outputs = Callable[[Any, Sequence[Encoded]], Tensor]  # of a model for rows: logits (n, classes) or CLS vectors (n, D)
 Measure = Callable[[Tensor], float]  # of the outputs for the first rows; more is better
@@ -93,7 +88,8 @@ class Judge:
             self._outputs[settings] = known
         metric = None if self._measure is None else self._measure(known[:rows])
         trial = Trial(settings, rows, self._distances(self._dense[:rows], known[:rows]), metric)
-        self.trials[settings] = trial
+        if settings not in self.trials or self.trials[settings].rows <= rows:
+            self.trials[settings] = trial
         return trial
 
 
@@ -155,87 +151,6 @@ def agreement(dense: Tensor, other: Tensor) -> float:
     return float((dense.argmax(1) == other.argmax(1)).double().mean())
 
 
-class Deadline:
-    """A moment in the future.
-
-    Attributes:
-        was_short: Whether time was asked for, of this or of a part of it, when none was left.
-    """
-
-    def __init__(self, seconds: float, whole: Deadline | None = None) -> None:
-        self._end = time.monotonic() + seconds
-        self._whole = whole
-        self.was_short = False
-
-    def in_time(self) -> bool:
-        """Whether time is left."""
-        if time.monotonic() < self._end:
-            return True
-        late: Deadline | None = self
-        while late is not None:
-            late.was_short, late = True, late._whole
-        return False
-
-    def part(self, parts: float) -> Deadline:
-        """The end of the first of some equal parts of what is left.
-
-        Example:
-            >>> deadline = Deadline(60)
-            >>> deadline.part(3).in_time(), deadline.was_short
-            (True, False)
-        """
-        return Deadline((self._end - time.monotonic()) / parts, self)
-
-
-def rungs(rows: int) -> list[int]:
-    """How many rows candidates are judged on, round by round.
-
-    Example:
-        >>> rungs(200)
-        [16, 32, 64, 128, 200]
-    """
-    steps = [FIRST_ROWS]
-    while steps[-1] * 2 < rows:
-        steps.append(steps[-1] * 2)
-    return [step for step in steps if step < rows] + [rows]
-
-
-def runs_of(candidates: int, rows: int) -> int:
-    """How many trials `halve` makes."""
-    total, pool = 0, candidates
-    for _ in rungs(rows):
-        total += pool
-        pool = _survivors(pool)
-    return total
-
-
-def halve(
-    judge: Judge,
-    candidates: Sequence[PyramidConfig],
-    rows: int,
-    deadline: Deadline,
-    step: Callable[[], object] = lambda: None,
-) -> list[Trial]:
-    """The trials of the last round, nearest to the dense model first.
-
-    The first round runs twice as many rows as any later one, so it gets two parts of the time and the others one each;
-    one more is left for what comes after. Candidates that a round has no time for are dropped: in the first round the
-    last ones of the list, later those that were farthest from the dense model. One is tried at least.
-    """
-    pool, best, rounds = list(candidates), list[Trial](), rungs(rows)
-    for number, count in enumerate(rounds):
-        part = deadline.part(len(rounds) - number + 1 if number else (len(rounds) + 2) / 2)
-        trials: list[Trial] = []
-        for settings in pool:
-            if judge.trials and not part.in_time():
-                break
-            trials.append(judge(settings, count))
-            step()
-        best = ranked(trials) or best
-        pool = [trial.settings for trial in best[: _survivors(len(best))]]
-    return best
-
-
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
     """Trials on equally many rows, nearest to the dense model first."""
     return sorted(trials, key=lambda trial: trial.divergence)
@@ -262,7 +177,3 @@ def _worth(metric: float | None) -> float:
     if metric is None:
         return 0.0
     return -math.inf if math.isnan(metric) else metric
-
-
-def _survivors(pool: int) -> int:
-    return max(min(pool, FINALISTS), (pool + 1) // 2)

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..bench.ideal import check_head, ideal_speedup, kept_lengths
@@ -19,9 +20,10 @@ from ..schedule.base import Schedule
 from ..text.batches import Encoded
 from .calibration import runs_of_calibration
 from .candidates import places
-from .judge import Deadline, Judge, cls_distances, cls_of, divergences, halve, logits_of
+from .judge import Judge, cls_distances, cls_of, divergences, logits_of
 from .solver import MIN_TOKENS, at_speedup, check_speedup, extreme_schedule, smallest
 from .speed import Predicted, measured_speedup, out_of_reach, rows_to_time, settle
+from .strategy import Deadline, halve
 
 MIN_ITEMS = 50
 _LEAST_TEXTS, _MOST_TEXTS, _SAMPLE_TOKENS = 16, 256, 6144  # of the sample on which candidates are compared
@@ -154,7 +156,8 @@ class Solver:
         by_head = trained_head and base_model(self._dense) is not self._dense
         outputs = (logits_of if by_head else cls_of)(pad_id, self.batch_size)
         dense = outputs(self._dense, self._sample)
-        return Judge(self._pyramid, self._sample, dense, outputs, distances=divergences if by_head else cls_distances)
+        distances = partial(divergences, among=dense) if by_head else cls_distances
+        return Judge(self._pyramid, self._sample, dense, outputs, distances=distances)
 
     def _measured(self, settings: PyramidConfig) -> float:
         """The speed-up of the pyramid over the dense model, on evenly chosen batches."""

@@ -25,27 +25,24 @@ from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError, UnknownNameError
 from ..families import adapter_for
 from ..families.hub import is_pyramid, pyramidize
-from ..schedule.kinds import AdaptiveSchedule
 from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION, metrics_of
 from ..text.sampling import shuffled
 from ..text.tables import Text
 from .calibration import runs_of_calibration
 from .candidates import FIRST_GROWTH, METHODS, Candidate, Method, fastest, grid
-from .judge import Deadline, Judge, Trial, agreement, divergences, halve, logits_of, runs_of, winner
+from .judge import Judge, Trial, agreement, divergences, logits_of, winner
 from .schedules import MIN_ITEMS, solve_adaptive
 from .sensitivity import batches_to_measure, measure_sensitivity
 from .solver import SpeedupOf, at_speedup, check_speedup, extreme_schedule
 from .speed import Counted, Predicted, measured_speedup, out_of_reach, rows_to_time, settle, timed_as
+from .strategy import Deadline, halve, walk
 
 MINIMUM_ROWS = 50
 TARGETS = ("time", "ideal")
 _SHARE_FOR_FIXED = 1.5  # of the time, where lengths may follow the text as well: one part in 1.5
-_SAMPLE, _STEPS_EXPECTED = 512, 20  # rows on which a radius is solved; steps of a walk, for the bar
+_SAMPLE = 512  # rows on which a radius is solved
 _TRIES, _FAR_OFF, _SETTLINGS = 3, 0.15, 2
-_FEW = 4  # one row in four decides whether a neighbour is judged on all rows
-
-Solve = Callable[[Candidate, float | None], PyramidConfig | None]  # the second is a radius to begin with
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,62 +231,6 @@ def _whole_rows(share: float, rows: int) -> int:
     return int(share * rows + 1e-9)  # 0.29 * 100 is 28.999...
 
 
-def walk(
-    judge: Judge,
-    start: Candidate,
-    nearest: Trial | None,
-    solve: Solve,
-    *,
-    layers: int,
-    rows: int,
-    deadline: Deadline,
-    step: Callable[[], object] = lambda: None,
-) -> list[Trial]:
-    """The trials on all rows of a walk to ever nearer neighbours; the last that is nearest is where it ended.
-
-    Args:
-        judge: Makes the trials.
-        start: Where to begin.
-        nearest: Its trial; None if it has not been tried.
-        solve: Finds the settings of a candidate; None where it cannot be fast enough.
-        layers: Layers of the model.
-        rows: On how many rows to judge.
-        deadline: When to stop.
-        step: Called after each candidate.
-    """
-    trials, seen = list[Trial](), {start}
-    waiting = [start] if nearest is None else list(start.neighbours(layers))
-    while waiting and deadline.in_time():
-        candidate = waiting.pop(0)
-        seen.add(candidate)
-        trial = _tried(judge, rows, nearest, solve(candidate, _radius(nearest)))
-        step()
-        if trial is None:
-            if candidate is start:  # too slow as it is: a neighbour that begins earlier may not be
-                waiting = list(start.neighbours(layers))
-            continue
-        trials.append(trial)
-        if nearest is None or trial.divergence < nearest.divergence:
-            nearest, waiting = trial, [near for near in candidate.neighbours(layers) if near not in seen]
-    return trials
-
-
-def _tried(judge: Judge, rows: int, nearest: Trial | None, settings: PyramidConfig | None) -> Trial | None:
-    """The trial of settings on all rows; None where there are none, or a few rows show that they are farther."""
-    if settings is None:
-        return None
-    if nearest is not None:
-        few = rows // _FEW
-        if judge(settings, few).divergence > float(nearest.divergences[:few].mean()):
-            return None
-    return judge(settings, rows)
-
-
-def _radius(trial: Trial | None) -> float | None:
-    schedule = None if trial is None else trial.settings.schedule
-    return schedule.radius if isinstance(schedule, AdaptiveSchedule) else None
-
-
 class _Finder:
     """One search, step by step."""
 
@@ -321,14 +262,17 @@ class _Finder:
         if not candidates:
             most = fastest(self._methods, self._layers, speedup_of)
             raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
-        self._stage("running the dense model", 1)
+        self._stage("running the dense model")
         dense = self._outputs(self._dense.model, self._rows.items)
         judge, deadline = self._judge(dense), Deadline(60 * minutes)
         best = self._search(judge, candidates, speedup_of, speedup, deadline, may_follow=target == "ideal")
-        settings = best.settings if target == "ideal" else self._settled(best.settings, speedup_of, speedup)
-        measured = self._measured(settings, held_out=True)  # leaves the pyramid with these settings
-        self._stage("running the pyramid", 1)
-        ideal = self._ideal(settings) if settings.schedule.is_adaptive else counted(settings)
+        if target == "time":
+            measured, settings = self._settled(best.settings, speedup_of, speedup)
+        else:
+            measured, settings = self._measured(best.settings, held_out=True), best.settings
+        pyramidize(self._pyramid, config=settings)
+        self._stage("running the pyramid")
+        ideal = self._ideal() if settings.schedule.is_adaptive else counted(settings)
         others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
         labels, length = self._dense.labels, self._dense.max_length
         return Search(
@@ -341,7 +285,7 @@ class _Finder:
             **self._compared(dense[self._rows.search :]),
             search_rows=self._rows.search,
             held_out_rows=len(self._rows.items) - self._rows.search,
-            trials=(best, *(trial for trial in others if trial is not best)),
+            trials=(best, *(trial for trial in others if trial.settings != best.settings)),
             in_time=not deadline.was_short,
             seconds=time.monotonic() - self._start,
         )
@@ -366,18 +310,18 @@ class _Finder:
             assert last is not None
             return at_speedup(candidate.method.settings(extreme_schedule()), first, last, speedup_of, speedup)
 
-        step = self._stage(f"{len(candidates)} candidates", runs_of(len(candidates), rows))
+        step = self._stage(f"{len(candidates)} candidates")
         trials = halve(judge, candidates, rows, fixed, step)
         best = winner(trials)
         here = partial(walk, judge, layers=layers, rows=best.rows)
-        step = self._stage("neighbours of the best", _STEPS_EXPECTED)
+        step = self._stage("neighbours of the best")
         trials += here(Candidate.of(best.settings), best, solve, deadline=fixed, step=step)
         start = Candidate.of(winner(trials).settings)
         if follows and start.method.may_follow:
             start = replace(start, last_layer=None, growth=FIRST_GROWTH)
-            step = self._stage("lengths that follow the text", _STEPS_EXPECTED)
+            step = self._stage("lengths that follow the text")
             trials += here(start, None, partial(self._solve_radius, speedup), deadline=deadline, step=step)
-        return winner([trial for trial in trials if trial.rows == best.rows])
+        return winner(trials)
 
     def _solve_radius(self, speedup: float, candidate: Candidate, near: float | None) -> PyramidConfig | None:
         """The settings of a candidate whose lengths follow the text. In batches these save less than they count."""
@@ -390,8 +334,8 @@ class _Finder:
             return None
         return candidate.method.settings(found.schedule)
 
-    def _stage(self, title: str, total: int) -> Callable[[], None]:
-        """Shows the next stage; returns what moves the bar by one of `total` steps."""
+    def _stage(self, title: str, total: int | None = None) -> Callable[[], None]:
+        """Shows the next stage; returns what moves the bar by one of `total` steps, if that is known."""
         for task in self._bar.task_ids:
             self._bar.remove_task(task)
         task = self._bar.add_task(title, total=total)
@@ -417,24 +361,23 @@ class _Finder:
         distances = partial(divergences, among=dense)
         return Judge(self._pyramid, self._rows.items, dense, self._outputs, distances=distances, measure=measure)
 
-    def _ideal(self, settings: PyramidConfig) -> float:
-        """The ideal speed-up over all rows of the pyramid, whose lengths follow the text."""
+    def _ideal(self) -> float:
+        """The ideal speed-up over all rows of a pyramid whose lengths follow the text."""
         kept = kept_lengths(self._pyramid, self._rows.items, self._pad_id, batch_size=self._batch_size)
         return ideal_speedup(self._pyramid, self._rows.items, kept)
 
-    def _settled(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> PyramidConfig:
-        """The same method with the keep ratio that is measured to give the speed-up.
+    def _settled(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> tuple[float, PyramidConfig]:
+        """The speed-up on the held-out rows, and the same method with the keep ratio that is measured to give it.
 
-        Where the held-out rows give another one by far, something else was running meanwhile: it is settled once more.
+        Where the held-out rows are far off, something else was running meanwhile, and it is settled once more.
         """
         found = []
         for _ in range(_SETTLINGS):
             _, settings = settle(settings, speedup, speedup_of, self._measured, _TRIES)[0]
-            off = abs(self._measured(settings, held_out=True) / speedup - 1)
-            found.append((off, settings))
-            if off <= _FAR_OFF:
+            found.append((self._measured(settings, held_out=True), settings))
+            if abs(found[-1][0] / speedup - 1) <= _FAR_OFF:
                 break
-        return min(found, key=lambda one: one[0])[1]
+        return min(found, key=lambda one: abs(one[0] / speedup - 1))
 
     def _measured(self, settings: PyramidConfig, *, held_out: bool = False) -> float:
         pyramidize(self._pyramid, config=settings)
