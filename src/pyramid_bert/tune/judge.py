@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import PyramidConfig
-from ..families import base_model
-from ..families.hub import pyramidize
+from ..families import base_model, pyramidize
 from ..text.batches import Encoded, collate, sorted_batches
 from ..text.inference import outputs_of
 

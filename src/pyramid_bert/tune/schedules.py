@@ -14,8 +14,8 @@ from ..bench.ideal import check_head, ideal_speedup, kept_lengths
 from ..bench.workload import Workload
 from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError
-from ..families import base_model
-from ..families.hub import apply_settings, default_schedule, pyramid_settings, pyramidize, restore
+from ..families import has_head, positions_of, pyramid_settings, pyramidize, restore
+from ..families.hub import apply_settings, default_schedule
 from ..schedule.base import Schedule
 from ..text.batches import Encoded
 from .calibration import runs_of_calibration
@@ -153,7 +153,7 @@ class Solver:
         return min(found, key=unusual)
 
     def _make_judge(self, trained_head: bool, pad_id: int) -> Judge:
-        by_head = trained_head and base_model(self._dense) is not self._dense
+        by_head = trained_head and has_head(self._dense)
         outputs = (logits_of if by_head else cls_of)(pad_id, self.batch_size)
         dense = outputs(self._dense, self._sample)
         distances = partial(divergences, among=dense) if by_head else cls_distances
@@ -220,7 +220,7 @@ def _some(sample: Sequence[Encoded]) -> list[Encoded]:
 
 
 def _check(model: Any, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
-    positions = model.config.max_position_embeddings
+    positions = positions_of(model)
     if not lengths or min(lengths) < 1 or max(lengths) > positions:
         shown = f"{min(lengths)}-{max(lengths)}" if lengths else "none"
         raise PyramidError(f"lengths must hold true lengths of at least one row, each in 1-{positions}, got {shown}")

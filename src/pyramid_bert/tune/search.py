@@ -23,8 +23,7 @@ from ..bench.ideal import ideal_speedup, kept_lengths
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError, UnknownNameError
-from ..families import adapter_for
-from ..families.hub import is_pyramid, pyramidize
+from ..families import family_of, is_pyramid, pyramidize
 from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION, metrics_of
 from ..text.sampling import shuffled
@@ -132,9 +131,9 @@ def find_pyramid(
             f"{len(methods)} methods"
         )
     check_held_out(held_out, len(texts))
-    adapter_for(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
+    family_of(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
     rows = _Rows.of(classifier, texts, labels, held_out)
-    counted = Counted(classifier.model.config, rows.lengths)
+    counted = Counted(classifier.model, rows.lengths)
     if (most := fastest(methods, classifier.model.config.num_hidden_layers, counted)) < speedup:
         raise out_of_reach(speedup, rows.lengths, batch_size, most)
     with Progress(console=Console(stderr=True), transient=True, disable=not progress) as bar:

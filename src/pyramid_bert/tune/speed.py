@@ -13,7 +13,7 @@ from ..bench.timing import time_interleaved
 from ..bench.workload import Workload, forward_all
 from ..config import PyramidConfig
 from ..errors import OutOfReachError
-from ..families.hub import pyramidize
+from ..families import pyramidize, sizes_of
 from ..schedule.kinds import ExponentialSchedule
 from ..text.batches import Encoded, sorted_batches
 from .calibration import Calibration, batch_shapes, calibrate
@@ -26,8 +26,8 @@ _TOKENS_TO_TIME = 16_384
 class Counted:
     """Speed-ups by multiply-accumulates, each row at its true length: exact, and the same on every machine."""
 
-    def __init__(self, config: Any, lengths: Sequence[int]) -> None:
-        self._config = config
+    def __init__(self, model: Any, lengths: Sequence[int]) -> None:
+        self._sizes = sizes_of(model)
         self._lengths = Counter(lengths)
         self._known: dict[Any, float] = {}
 
@@ -41,7 +41,7 @@ class Counted:
     def _count(self, settings: PyramidConfig) -> float:
         dense = macs = 0
         for n, rows in self._lengths.items():
-            cost = settings.cost(settings.schedule.lengths(n, self._config.num_hidden_layers), n, self._config)
+            cost = settings.cost(settings.schedule.lengths(n, self._sizes.layers), n, self._sizes)
             dense, macs = dense + rows * cost.dense_macs, macs + rows * cost.macs
         return dense / macs
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from ...classifier import PyramidClassifier
-from ...core.selectors import Ranker
 from ...core.loop import Pass
+from ...core.selectors import Ranker
 from ...errors import DataError, MissingExtraError, PyramidError
 from ...explain.explanation import Explanation
 from ...families import base_model, pyramid_encoder
