@@ -63,7 +63,7 @@ def test_no_weight_is_touched(found, dense):
 
 def test_every_candidate_has_the_wanted_speed(found, dense, sentiment):
     lengths = [len(item) for item in dense.encode(sentiment(120, seed=2)[0])]
-    speed = find_module.Counted(dense.model.config, lengths)
+    speed = find_module.Counted(dense.model, lengths)
     assert len(found.trials) > len(METHODS)
     assert all(1.5 <= speed(trial.settings) < 2.2 for trial in found.trials)
     assert {trial.settings.selector for trial in found.trials} == {method.selector for method in METHODS}
@@ -120,7 +120,7 @@ def machine(monkeypatch):
 
     class Blind(find_module.Counted):
         def __init__(self, model, lengths, batch_size, after_each):
-            super().__init__(model.config, lengths)
+            super().__init__(model, lengths)
             counted["of"] = self
 
     def measured(dense, pyramid, workload, batch_size, *, rounds, after_each):
@@ -281,7 +281,7 @@ def test_a_method_that_rests_keeps_to_its_layer():
 
 
 def test_what_is_fast_enough_by_resting_alone_is_tried_once(dense):
-    counted = speed.Counted(dense.model.config, [20] * 8)
+    counted = speed.Counted(dense.model, [20] * 8)
     (layer,) = rests(dense.model.config.num_hidden_layers)
     resting = counted(Method(rest_from=layer).settings(Schedule.constant(1.0)))
     awake = counted(Method().settings(Schedule.constant(1.0)))

@@ -5,17 +5,18 @@ import math
 
 import pytest
 import torch
-from pyramid_bert.core.cover import shortest_cover
-from pyramid_bert.families.sensitivity import set_sensitivity
 
 from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, adaptive_schedule_for_speedup, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.ledger import measure
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.core.coreset import k_center_greedy, radius_curve
+from pyramid_bert.core.covering import shortest_cover
 from pyramid_bert.core.distances import Geometry
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Radii, Trace
 from pyramid_bert.errors import DataError
-from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.families import set_sensitivity
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.tune.schedules import solve_adaptive
 from pyramid_bert.tune.solver import smallest
@@ -24,9 +25,10 @@ LENGTHS = [17, 9, 25, 3, 1]
 
 
 def covers_of(model, batch):
-    with torch.no_grad(), pyramid_encoder(model).measuring() as radii:
-        logits = model(**batch).logits
-    return logits, radii.covers
+    radii = Radii(model.config.num_hidden_layers)
+    with torch.no_grad():
+        logits = model(**batch, pyramid_pass=Pass(radii)).logits
+    return logits, radii.coverage
 
 
 # ---- the schedule ----
@@ -123,8 +125,9 @@ def test_every_layer_keeps_within_the_radius_and_no_more_than_it_must(tiny_bert,
         assert kept[-1] >= min(n, 2)
         assert set(kept) <= set(schedule.options(n, 2))
     assert covers.kept[2, 2] < 25
-    with torch.no_grad(), pyramid_encoder(model).tracing() as trace:  # the radius that a trace finds is the same
-        model(**tiny_batch(LENGTHS))
+    trace = Trace()
+    with torch.no_grad():
+        model(**tiny_batch(LENGTHS), pyramid_pass=Pass(trace, whole=True))
     traced = {entry.layer: entry.radius for entry in trace.layers}
     for layer, radius in traced.items():
         assert torch.allclose(covers.radius[:, layer - 1], radius, atol=1e-4)
@@ -183,8 +186,7 @@ def test_it_learns(tiny_bert, tiny_batch, placement):
 
 def test_keeping_all_is_the_dense_model(tiny_bert, tiny_batch, logits_of):
     model, batch = pyramidize(tiny_bert(), Schedule.adaptive(0.6)), tiny_batch(LENGTHS)
-    with pyramid_encoder(model).keeping_all():
-        assert torch.allclose(logits_of(model, batch), logits_of(tiny_bert(), batch), atol=1e-5)
+    assert torch.allclose(logits_of(model, batch, Pass(dense=True)), logits_of(tiny_bert(), batch), atol=1e-5)
 
 
 # ---- what it costs ----

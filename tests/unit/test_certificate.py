@@ -10,6 +10,7 @@ from pyramid_bert import Certificate, PyramidClassifier, PyramidError, Schedule,
 from pyramid_bert.bench.ideal import kept_lengths
 from pyramid_bert.certificate import Comparison, compare_with_dense, worst
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError
+from pyramid_bert.families import sizes_of
 from pyramid_bert.text.labels import Labels
 
 SCHEDULE = Schedule.constant(0.3, first_layer=2)
@@ -91,7 +92,7 @@ def test_a_pyramid_of_clusters_has_a_certificate_too(clf, texts, schedule):
     assert clf.answers(texts, fallback=0.25, streaming=True).rerun.sum() in (19, 20, 21)
     items = clf.encode(texts)
     kept = kept_lengths(clf.model, items)
-    costs = [clf.settings.cost(k, len(item), clf.model.config) for k, item in zip(kept, items, strict=True)]
+    costs = [clf.settings.cost(k, len(item), sizes_of(clf.model)) for k, item in zip(kept, items, strict=True)]
     assert compare_with_dense(clf, texts).macs.tolist() == [cost.macs for cost in costs]
 
 

@@ -7,7 +7,8 @@ import torch
 from pyramid_bert import PyramidError, Schedule, k_center_greedy, pyramidize
 from pyramid_bert.core.coreset import radius_curve
 from pyramid_bert.core.distances import Geometry
-from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Radii, Trace
 from pyramid_bert.lab.theory.radius import RadiusCurves
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.inference import outputs_of
@@ -17,9 +18,10 @@ LENGTHS = [17, 9, 25, 3]
 
 
 def covers_of(model, batch):
-    with torch.no_grad(), pyramid_encoder(model).measuring() as radii:
-        logits = model(**batch).logits
-    return logits, radii.covers
+    radii = Radii(model.config.num_hidden_layers)
+    with torch.no_grad():
+        logits = model(**batch, pyramid_pass=Pass(radii)).logits
+    return logits, radii.coverage
 
 
 @pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}, {"reduce": "drop", "weighted": True}])
@@ -28,8 +30,9 @@ def test_the_radius_is_the_trace_s_and_measuring_changes_no_logit(tiny_bert, tin
     model, batch = pyramidize(tiny_bert(), SCHEDULE, selector, **settings), tiny_batch(LENGTHS)
     logits, covers = covers_of(model, batch)
     assert torch.equal(logits, logits_of(model, batch))
-    with torch.no_grad(), pyramid_encoder(model).tracing() as trace:
-        model(**batch)
+    trace = Trace()
+    with torch.no_grad():
+        model(**batch, pyramid_pass=Pass(trace, whole=True))
     traced = {entry.layer: entry.radius for entry in trace.layers}
     for layer in (2, 3):
         assert torch.allclose(covers.radius[:, layer - 1], traced[layer], atol=1e-5)
@@ -77,20 +80,21 @@ def test_the_core_set_s_radius_takes_no_second_pass(tiny_bert, tiny_batch, monke
 
 def test_another_pass_starts_anew_and_a_selection_at_the_input_counts_for_layer_1(tiny_bert, tiny_batch):
     model = pyramidize(tiny_bert(), Schedule.input_only(0.5))
-    with torch.no_grad(), pyramid_encoder(model).measuring() as radii:
-        model(**tiny_batch([20]))
-        model(**tiny_batch([9, 12]))
-    assert radii.covers.kept.tolist() == [[5] * 4, [6] * 4]
-    assert (radii.covers.radius[:, 0] > 0).all()
-    assert radii.covers.radius[:, 1:].eq(0).all()
+    radii = Radii(4)
+    with torch.no_grad():
+        model(**tiny_batch([20]), pyramid_pass=Pass(radii))
+        model(**tiny_batch([9, 12]), pyramid_pass=Pass(radii))
+    assert radii.coverage.kept.tolist() == [[5] * 4, [6] * 4]
+    assert (radii.coverage.radius[:, 0] > 0).all()
+    assert radii.coverage.radius[:, 1:].eq(0).all()
 
 
 def test_outputs_keep_the_order_of_the_texts(tiny_bert, tiny_batch):
     model, batch = pyramidize(tiny_bert(), SCHEDULE), tiny_batch(LENGTHS)
     items = [Encoded(row[:n].tolist()) for row, n in zip(batch["input_ids"], LENGTHS, strict=True)]
-    together = outputs_of(model, items, 0, batch_size=3, covers=True).covers
+    together = outputs_of(model, items, 0, batch_size=3, coverage=True).coverage
     for row, item in enumerate(items):
-        alone = outputs_of(model, [item], 0, batch_size=1, covers=True).covers
+        alone = outputs_of(model, [item], 0, batch_size=1, coverage=True).coverage
         assert torch.allclose(together.radius[row], alone.radius[0], atol=1e-5)
         assert together.kept[row].tolist() == alone.kept[0].tolist()
 
@@ -98,9 +102,9 @@ def test_outputs_keep_the_order_of_the_texts(tiny_bert, tiny_batch):
 def test_who_keeps_no_token_has_no_radius(tiny_bert):
     model = pyramidize(tiny_bert(), Schedule.strided(2, [2]), "pool")
     with pytest.raises(PyramidError, match="'pool' makes new vectors"):
-        outputs_of(model, [Encoded([2, 9, 3])], 0, batch_size=1, covers=True)
+        outputs_of(model, [Encoded([2, 9, 3])], 0, batch_size=1, coverage=True)
     with pytest.raises(PyramidError, match="dense model drops no token"):
-        outputs_of(tiny_bert(), [Encoded([2, 9, 3])], 0, batch_size=1, covers=True)
+        outputs_of(tiny_bert(), [Encoded([2, 9, 3])], 0, batch_size=1, coverage=True)
 
 
 # ---- Theorem 1's sum, from radius curves ----
@@ -123,8 +127,9 @@ def test_curves_are_measured_where_a_pyramid_chooses(tiny_bert, tiny_batch):
     items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 9))]
     pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5), reduce="drop")
     curves = RadiusCurves.of(dense, pyramid, items)
-    with torch.no_grad(), pyramid.bert.encoder.tracing() as trace:
-        pyramid(**batch)
+    trace = Trace()
+    with torch.no_grad():
+        pyramid(**batch, pyramid_pass=Pass(trace, whole=True))
     for row, kept in enumerate((7, 5)):
         assert curves.curves[row].shape == (4, len(items[row]))
         assert curves.curves[row][0, kept - 1] == pytest.approx(float(trace.layers[0].radius[row]), rel=1e-4)

@@ -223,7 +223,7 @@ def test_one_calibration_serves_many_wishes(known_costs, tiny_bert, monkeypatch)
 def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
     """By a clock that ticks once for each layer that is run: the price of one layer stays one tick."""
     pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5))
-    backbone = type(pyramid_encoder(pyramid).backbone)
+    halves = type(pyramid_encoder(pyramid).family)
     ticks = [0]
 
     def ticking(original):
@@ -234,7 +234,7 @@ def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
         return call
 
     for name in ("attend", "feed_forward"):
-        monkeypatch.setattr(backbone, name, ticking(getattr(backbone, name)))
+        monkeypatch.setattr(halves, name, ticking(getattr(halves, name)))
     run_at = {}
 
     def count(runs, **_):

@@ -273,14 +273,9 @@ def solve_adaptive(
     sample: int = 256,
     near: float | None = None,
     after_each: Callable[[], object] | None = None,
-    first_layer: int = 1,
-    last_layer: int | None = None,
-    relative: bool = True,
-    growth: float = 1.0,
-    steps: int = 8,
-    min_tokens: int = MIN_TOKENS,
+    **shape: Any,
 ) -> AdaptiveSolution:
-    """The adaptive schedule with the smallest radius that reaches an ideal speed-up on a sample of the texts.
+    """The adaptive schedule of `adaptive_schedule_for_speedup`, and what it reached on a sample of the texts.
 
     Args:
         model: A dense classifier or a pyramid, in evaluation mode; it is not changed.
@@ -292,23 +287,17 @@ def solve_adaptive(
         sample: How many of the texts are run, at most.
         near: A radius to begin with, where a good guess is known.
         after_each: Called after each run over the sample, for a progress bar.
-        first_layer: As in `Schedule.adaptive`, like all that follow.
-        last_layer: See there.
-        relative: See there. False needs the metric "cosine" or "sensitivity".
-        growth: See there.
-        steps: See there.
-        min_tokens: See there.
+        **shape: What `Schedule.adaptive` takes beside the radius. `relative=False` needs the metric "cosine" or
+            "sensitivity".
     """
     _check_wanted(speedup, len(items), near)
     check_head(model)
-    shape: dict[str, Any] = {"first_layer": first_layer, "last_layer": last_layer, "relative": relative}
-    shape |= {"growth": growth, "steps": steps, "min_tokens": min_tokens}
+    shape = {"min_tokens": MIN_TOKENS, **shape}
     some = list(items)[:: max(1, len(items) // sample)][:sample]
     pyramid = copy.deepcopy(model).eval()
     apply_settings(pyramid, Schedule.adaptive(1.0, **shape), settings or {})
     found = pyramid_settings(pyramid)
     assert found is not None
-    most = _largest_radius(found, relative)
     tried: dict[float, tuple[float, list[tuple[int, ...]]]] = {}  # radius -> ideal speed-up, tokens kept
 
     def reached(radius: float) -> float:
@@ -319,16 +308,23 @@ def solve_adaptive(
             after_each()
         return tried[radius][0]
 
+    radius = _smallest_radius(reached, speedup, near, _largest_radius(found, shape.get("relative", True)), shape)
+    ideal, kept = tried[radius]
+    means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
+    return AdaptiveSolution(Schedule.adaptive(radius, **shape), speedup, ideal, means, len(some))
+
+
+def _smallest_radius(
+    reached: Callable[[float], float], speedup: float, near: float | None, most: float, shape: dict[str, Any]
+) -> float:
     start, stride = (1.0, 3.0) if near is None else (near, 1.3)
     radius = smallest(reached, speedup, low=_LEAST_RADIUS, high=most, start=start, stride=stride)
     if radius is None:
         raise OutOfReachError(
-            f"an ideal speed-up of {speedup:g}x cannot be reached on these texts: at most {tried[most][0]:.2f}x, by a "
+            f"an ideal speed-up of {speedup:g}x cannot be reached on these texts: at most {reached(most):.2f}x, by a "
             f"radius of {most:g} with {shape}; ask for less, or let earlier layers drop"
         )
-    ideal, kept = tried[radius]
-    means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
-    return AdaptiveSolution(Schedule.adaptive(radius, **shape), speedup, ideal, means, len(some))
+    return radius
 
 
 def adaptive_schedule_for_speedup(
@@ -348,7 +344,19 @@ def adaptive_schedule_for_speedup(
 ) -> Schedule:
     """The adaptive schedule for a wanted ideal speed-up over the dense model, at true lengths.
 
-    Takes what `solve_adaptive` takes, which also tells what was reached.
+    Args:
+        model: A dense classifier or a pyramid, in evaluation mode; it is not changed.
+        speedup: Dense over pyramid multiply-accumulates at true lengths, on average.
+        items: At least 50 encoded texts, as from `PyramidClassifier.encode`.
+        pad_id: The padding token.
+        batch_size: Texts at a time.
+        settings: Fields of `PyramidConfig` other than the schedule; a pyramid's own if None.
+        first_layer: As in `Schedule.adaptive`, like all that follow.
+        last_layer: See there.
+        relative: See there. False needs the metric "cosine" or "sensitivity".
+        growth: See there.
+        steps: See there.
+        min_tokens: See there.
     """
     shape: dict[str, Any] = {"first_layer": first_layer, "last_layer": last_layer, "relative": relative}
     shape |= {"growth": growth, "steps": steps, "min_tokens": min_tokens}

@@ -118,8 +118,7 @@ def find_pyramid(
         metric: By what the last candidates are compared; accuracy or spearman if None.
         minutes: Search for so many minutes. To measure sensitivity and to time the machine before, and to compare
             after, comes on top.
-        held_out: The share of the texts that serves for the comparison. A larger one makes the comparison more certain,
-            a smaller one the choice.
+        held_out: The share of the texts that serves for the comparison: the larger, the more certain that is.
         batch_size: Texts a batch.
         methods: What to try.
         progress: Show a bar on stderr.
