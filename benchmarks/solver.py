@@ -24,7 +24,7 @@ def main() -> None:
     texts = load_task(args.task, args.data, "dev").texts[: args.rows]
     workload = Workload.from_texts(tokenizer, texts, positions=512, max_length=512, source=args.task)
     found = []
-    solver = Solver(dense, workload.lengths[::2], batch_size=BATCH, sample=workload.items[:64])
+    solver = Solver(dense, workload.lengths[::2], batch_size=BATCH, sample=workload.items[:256], trained_head=False)
     for wanted in (1.5, 2.0, 3.0):
         solution = solver.solve(wanted)
         pyramidize(pyramid, solution.schedule)

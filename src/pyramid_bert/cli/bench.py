@@ -128,6 +128,7 @@ def _solve(args: argparse.Namespace, pyramid: Any, workload: Workload, batch_siz
     from ..tune.schedules import calibration_runs, solve_speedup
 
     sample = workload.items if args.data else None
+    saved = pyramid.config.architectures or ()  # of a bare encoder, the head is new and says nothing yet
     with steps_shown("calibrating on this machine", calibration_runs(workload.lengths)) as step:
         solution = solve_speedup(
             pyramid,
@@ -135,6 +136,7 @@ def _solve(args: argparse.Namespace, pyramid: Any, workload: Workload, batch_siz
             workload.lengths,
             batch_size=batch_size,
             sample=sample,
+            trained_head=any(name.endswith("ForSequenceClassification") for name in saved),
             pad_id=workload.pad_id,
             after_each=step,
         )

@@ -68,7 +68,7 @@ class RadiusCurves:
             for place, row in enumerate(rows):
                 curves[row] = found[:, place, : len(chosen[row])].cpu().numpy()  # (layers, n)
         even = cls(tuple(curves), (1.0,) * len(curves[0]))
-        return cls(even.curves, _sensitivity(dense, pyramid, chosen, pad_id, even))
+        return cls(even.curves, _layer_weights(dense, pyramid, chosen, pad_id, even))
 
     def bound(self, schedule: Schedule) -> float:
         """The mean over texts of the weighted sum over layers of (N − l_j)·δ_j."""
@@ -85,7 +85,7 @@ class RadiusCurves:
         return total
 
 
-def _sensitivity(
+def _layer_weights(
     dense: Any, pyramid: Any, items: Sequence[Encoded], pad_id: int, even: RadiusCurves
 ) -> tuple[float, ...]:
     """By how much the last CLS vector moves for each unit of a layer's term.
