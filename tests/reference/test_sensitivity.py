@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from pyramid_bert.families.sensitivity import set_sensitivity
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertModel
 
@@ -20,8 +19,11 @@ from pyramid_bert import (
     restore,
 )
 from pyramid_bert.core.cluster import ward_groups
-from pyramid_bert.core.tokens import Tokens
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
+from pyramid_bert.core.reducer import project
 from pyramid_bert.errors import CheckpointError, DataError
+from pyramid_bert.families import set_sensitivity, sizes_of
 from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
 from pyramid_bert.lab.theory.radius import RadiusCurves
 from pyramid_bert.text.batches import Encoded
@@ -105,8 +107,9 @@ def test_groups_are_those_of_projected_tokens(tiny_bert, items, tiny_batch):
     felt = states[0] @ model.bert.sensitivity[0]
     settings = {"selector": "cluster", "metric": "sensitivity", "within": 4}
     pyramidize(model, Schedule.custom([7, 7, 7, 7]), **settings)
-    with model.bert.encoder.tracing() as trace, torch.no_grad():
-        model(**batch)
+    trace = Trace()
+    with torch.no_grad():
+        model(**batch, pyramid_pass=Pass(trace, whole=True))
     (group,) = ward_groups(felt, None, 7, within=4).tolist()
     assert trace.layers[0].home[0].tolist() == [group.index(slot) for slot in group]  # the first token stands for it
     assert ward_groups(states[0], None, 7, within=4).tolist() != [group]
@@ -211,9 +214,9 @@ def test_tokens_are_projected_in_full_precision(tiny_bert, items):
     hidden = 100 + torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
     expected = hidden @ sensitivity
     with torch.autocast("cpu", torch.bfloat16):
-        found = Tokens(hidden, [5, 5], None, size=None).as_felt(sensitivity).hidden
+        found = project(hidden, sensitivity)
     assert torch.equal(found, expected)
-    half = Tokens(hidden.bfloat16(), [5, 5], None, size=None).as_felt(sensitivity.bfloat16()).hidden
+    half = project(hidden.bfloat16(), sensitivity.bfloat16())
     assert half.dtype == torch.float32
 
 
@@ -233,7 +236,7 @@ def test_projecting_is_counted(tiny_bert, schedule, rest_from, compared):
         metric: PyramidConfig(schedule=schedule, selector="cluster", metric=metric, rest_from=rest_from)
         for metric in ("cosine", "sensitivity")
     }
-    plain, projected = (settings.cost(kept, 24, config) for settings in costs.values())
+    plain, projected = (settings.cost(kept, 24, sizes_of(config)) for settings in costs.values())
     assert projected.macs - plain.macs == compared * WIDTH * WIDTH  # as many directions as there are
     assert projected.dense_macs == plain.dense_macs
 

@@ -101,7 +101,7 @@ def test_it_is_where_the_radius_curve_falls_below_the_limit(metric, padded):
     ranked = k_center_greedy(hidden, mask, real, metric=metric).indices
     options = [tuple(min(k, n) for k in range(1, 13)) for n in real]
     geometry = Geometry.of(hidden, metric)
-    keep, radius = shortest_cover(geometry, ranked, mask if padded else None, options, limit, metric=metric)
+    keep, radius = shortest_cover(geometry, ranked, mask if padded else None, options, limit)
     for row, n in enumerate(real):
         expected = next(k for k in range(1, n + 1) if curve[row, k - 1] <= limit[row] or k == n)
         assert keep[row] == expected
