@@ -72,7 +72,7 @@ def main() -> None:
 def _choices(
     clf: PyramidClassifier, settings: PyramidConfig, curves: RadiusCurves, sample: list[Encoded], wanted: float
 ) -> dict[str, PyramidConfig]:
-    """The choice among equally fast schedules, by what it goes by."""
+    """The choice among equally fast schedules, under the name of its criterion."""
     counted = Counted(clf.model, [len(item) for item in sample])
     solved = [at_speedup(settings, *place, counted, wanted) for place in places(clf.model.config.num_hidden_layers)]
     found = [one for one in solved if one is not None]

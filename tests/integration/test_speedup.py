@@ -210,7 +210,7 @@ def test_shares_that_are_enough_in_whole_rows():
 
 def test_one_layer_is_refused_for_what_it_is(tiny_bert, tokenizer, sentiment):
     dense = PyramidClassifier(tiny_bert(layers=1), tokenizer, labels=Labels(("neg", "pos")))
-    with pytest.raises(PyramidError, match=r"at least 2 layers, got 1: the last layer .* computes CLS alone"):
+    with pytest.raises(PyramidError, match=r"at least 2 layers, got 1: the last layer .* computes only CLS"):
         find_pyramid(dense, 1.5, sentiment(60)[0], target="ideal")
 
 
@@ -437,7 +437,7 @@ def test_labels_that_the_model_does_not_know_can_be_left_aside(capsys, dense_dir
     assert main(call) == 1
     shown = capsys.readouterr().err
     assert "'good', which the model does not know" in shown
-    assert "pass --no-labels to go by agreement alone" in shown
+    assert "pass --no-labels to compare by agreement only" in shown
     assert main([*call, "--no-labels", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] is None
 

@@ -114,9 +114,9 @@ def find_pyramid(
         speedup: The wanted speed-up over the dense model on length-sorted batches.
         texts: At least 50 texts like those that it will be used on.
         labels: One a text. Without them the pyramid that stays nearest to the dense outputs is taken.
-        target: What is to be so many times less: "time" on this machine, or the "ideal" count of multiply-accumulates.
+        target: What the speed-up is of: "time" on this machine, or the "ideal" count of multiply-accumulates.
         metric: By what the last candidates are compared; accuracy or spearman if None.
-        minutes: Search for so many minutes. To measure sensitivity and to time the machine before, and to compare
+        minutes: How long to search. To measure sensitivity and to time the machine before, and to compare
             after, comes on top.
         held_out: The share of the texts that serves for the comparison: the larger, the more certain that is.
         batch_size: Texts a batch.
@@ -160,7 +160,7 @@ def _check(
         )
     if classifier.model.config.num_hidden_layers < 2:
         raise PyramidError(
-            "a search needs a model of at least 2 layers, got 1: the last layer of any pyramid computes CLS alone, so "
+            "a search needs a model of at least 2 layers, got 1: the last layer of any pyramid computes only CLS, so "
             "tokens that it drops save nothing more; pyramidize(model, Schedule.constant(1.0)) saves all there is"
         )
     if len(texts) < MINIMUM_ROWS:
@@ -171,7 +171,7 @@ def _check(
     if labels is None:
         if metric is not None:
             raise DataError(
-                f"the metric {metric!r} needs labels; give them, or leave the metric out to go by agreement"
+                f"the metric {metric!r} needs labels; give them, or leave the metric out to compare by agreement"
             )
         return None
     known.targets(labels, texts=len(texts))

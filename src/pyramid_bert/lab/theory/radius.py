@@ -22,7 +22,7 @@ from ...families.hub import pyramid_settings, pyramidize
 from ...schedule.base import Schedule
 from ...text.batches import Encoded, collate, sorted_batches
 
-_TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # at most so many texts, at least so few, with about so many tokens
+_TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # most texts, fewest texts, and about how many tokens in all
 _BATCH = 16
 _KEEP = 0.5
 
