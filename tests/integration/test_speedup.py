@@ -220,20 +220,6 @@ def test_methods_are_valid_settings():
         assert Method.of(method.settings(Schedule.exponential(0.5, 1))) == method
 
 
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [
-        (Method(), "coreset, merge, m = 1"),
-        (Method("coreset", "drop", weighted=True, centers_per_step="all"), "coreset, weighted, m = all"),
-        (Method("cluster", metric="cosine", within=8), "cluster, merge, cosine, within 8"),
-        (Method("first", "drop"), "first, drop"),
-        (Method("first", "drop", rest_from=5), "first, drop, resting from 5"),
-    ],
-)
-def test_a_method_in_a_few_words(method, words):
-    assert str(method) == words
-
-
 def test_neighbours_of_clusters_reach_more_or_less_far():
     method = Method("cluster", metric="cosine", within=5)
     settings = method.settings(Schedule.exponential(0.5, 3, first_layer=2))

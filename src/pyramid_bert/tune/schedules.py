@@ -375,10 +375,10 @@ def _check_wanted(speedup: float, texts: int, near: float | None) -> None:
 
 
 def _largest_radius(settings: PyramidConfig, relative: bool) -> float:
-    """1 for shares of the radius that keeping only CLS leaves, and for cosines; by sensitivity, effectively infinite."""
+    """1 for shares of what keeping only CLS leaves, and for cosines; by sensitivity, effectively infinite."""
     if not relative and settings.metric == "euclidean":
         raise PyramidError(
-            "relative must be True, got False: the radius that is looked for is a share of what keeping only CLS leaves; "
+            "relative must be True, got False: the radius to find is a share of what keeping only CLS leaves; "
             "leave it out, take metric='cosine' or 'sensitivity', or choose a distance yourself: "
             "Schedule.adaptive(radius, relative=False)"
         )
