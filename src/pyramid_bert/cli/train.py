@@ -157,11 +157,10 @@ def run(args: argparse.Namespace) -> None:
         args.model or args.teacher, "dense" if args.dense else schedule, max_length=max_length, **pyramid
     )
     check_lengths(classifier, [train, *dev.values()], "pass --max-length {positions} to cut long texts")
-    trained_head = classifier.labels is not None
+    if args.speedup is not None:  # while a trained head is still there
+        _speed_up(classifier, train, settings.eval_batch_size, args)
     if known.numbered and args.teacher is None:
         _name_classes(classifier, known, settings.seed)
-    if args.speedup is not None:
-        _speed_up(classifier, train, settings.eval_batch_size, args, trained_head=trained_head)
     _fit(classifier, train, dev, settings, args)
     if first_process():
         classifier.save(out)
@@ -239,9 +238,7 @@ def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int) -> No
         classifier.new_head(known, seed)
 
 
-def _speed_up(
-    classifier: PyramidClassifier, train: Table, batch_size: int, args: argparse.Namespace, *, trained_head: bool
-) -> None:
+def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args: argparse.Namespace) -> None:
     """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
     from ..families.hub import apply_settings
     from ..files import write_text
@@ -262,7 +259,7 @@ def _speed_up(
             lengths,
             batch_size=batch_size,
             sample=items,
-            trained_head=trained_head,
+            trained_head=classifier.labels is not None,
             pad_id=classifier.tokenizer.pad_token_id,
             after_each=after_each,
         )
