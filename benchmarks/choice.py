@@ -1,6 +1,6 @@
 """Which of several equally fast schedules loses least without training: by Theorem 1's sum, by outputs, by CLS vectors?
 
-python benchmarks/choice.py MODEL TASK DATA --trained-on ROWS [--speedups 1.5,2,3] [--dev-rows N]
+python benchmarks/choice.py MODEL TASK DATA [--trained-on ROWS] [--dev-rows N]
 
 MODEL is a dense classifier that was trained on `sample_rows(load_task(TASK, DATA), ROWS, seed=0)`. Each choice is made
 on other training rows as long as dev rows: 64 for the sum, as version 0.1.0 did, and 256 for the two distances, as
@@ -8,7 +8,6 @@ on other training rows as long as dev rows: 64 for the sum, as version 0.1.0 did
 multiply-accumulates at true lengths. Prints a line of JSON for each choice.
 """
 
-import argparse
 import copy
 import json
 import math
@@ -16,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from common import arguments
 from samples import as_long_as
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, pyramidize
@@ -31,19 +31,13 @@ from pyramid_bert.tune.solver import at_speedup, extreme_schedule
 from pyramid_bert.tune.speed import Counted
 from pyramid_bert.tune.strategy import Deadline, halve
 
+SPEEDUPS = (1.5, 2.0, 3.0)
 BATCH, FEW = 32, 64
 
 
 def main() -> None:
     """Chooses, runs on dev rows, and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("task", choices=TASKS)
-    parser.add_argument("data")
-    parser.add_argument("--trained-on", type=int, required=True)
-    parser.add_argument("--speedups", default="1.5,2,3")
-    parser.add_argument("--dev-rows", type=int, default=100_000)
-    args = parser.parse_args()
+    args = arguments(__doc__, **{"trained-on": 6000, "dev-rows": 100_000})
     torch.set_num_threads(1)
     clf, metric = PyramidClassifier.load(args.model), TASKS[args.task].metric
     dev = sample_rows(load_task(args.task, args.data, "dev"), args.dev_rows, 0)
@@ -64,7 +58,7 @@ def main() -> None:
     for reduce in ("merge", "drop"):
         settings = PyramidConfig(schedule=extreme_schedule(), reduce=reduce)
         curves = RadiusCurves.of(clf.model, pyramidize(pyramid, config=settings), sample[:FEW])
-        for wanted in map(float, args.speedups.split(",")):
+        for wanted in SPEEDUPS:
             for name, chosen in _choices(clf, settings, curves, sample, wanted).items():
                 show(name, chosen, outputs(pyramidize(pyramid, config=chosen), items), reduce=reduce, speedup=wanted)
 
