@@ -137,7 +137,7 @@ def test_mistakes_get_a_message_and_no_traceback(capsys, arguments, code, messag
     ("options", "message"),
     [
         (["--epochs", "0"], "epochs must be a number"),
-        (["--seed", "-1"], "seed must be a whole number"),
+        (["--seed", "-1"], "seed must be an integer"),
         (["--keep-ratio", "0.5", "--last-layer", "2", "--selector", "corset"], "did you mean 'coreset'"),
         (["--dense", "--keep-ratio", "0.5", "--last-layer", "2"], "--dense keeps every token"),
     ],

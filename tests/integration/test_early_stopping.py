@@ -168,7 +168,7 @@ def test_patience_needs_dev_data_and_a_metric_that_fits(tiny_model_dir, sentimen
     with pytest.raises(DataError, match="correlations need at least two rows"):
         fresh(tiny_model_dir).fit(["fine", "dull"], [0.5, 1.5], dev=(["film"], [1.0]), output_dir=tmp_path, **FAST)
     assert not list(tmp_path.iterdir())  # not after the first epoch, but before it
-    with pytest.raises(PyramidError, match="patience must be a whole number"):
+    with pytest.raises(PyramidError, match="patience must be an integer"):
         TrainSettings(patience=0)
 
 

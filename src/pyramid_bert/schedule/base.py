@@ -16,8 +16,8 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from ..checks import check_int
-from ..errors import PyramidError, UnknownNameError
+from ..checks import check_choice, check_int
+from ..errors import PyramidError
 
 Rounding = Literal["ceil", "floor"]
 _LONG = 2**20  # a text so long that every share of it is another length
@@ -47,8 +47,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if type(self) is Schedule:
             raise PyramidError("Schedule is abstract; use Schedule.exponential(...) or another constructor")
-        if self.rounding not in ("ceil", "floor"):
-            raise UnknownNameError("rounding", self.rounding, ("ceil", "floor"))
+        check_choice("rounding", self.rounding, ("ceil", "floor"))
         check_int("min_tokens", self.min_tokens, 1, "how many tokens short inputs keep at least")
 
     # ---- constructors: the public way to make one ----
@@ -288,8 +287,7 @@ class Schedule:
         """
         fields = dict(data)
         kind = fields.pop("kind", None)
-        if kind not in _KINDS:
-            raise UnknownNameError("schedule kind", kind, _KINDS)
+        check_choice("schedule kind", kind, _KINDS)
         cls: type[Any] = _KINDS[kind]
         known = {field.name for field in dataclasses.fields(cls)}
         needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
