@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import CheckpointError, DataError
 
 Where = Callable[[int], str]  # the place of a row, as error messages name it: "train.csv, row 3" for row 2
+RECORD = "classifier.json"  # the file of a saved classifier that names its classes
 _SHOWN = 10  # classes that a summary names
 
 
@@ -106,10 +109,45 @@ class Labels:
         shown = [*map(str, self.classes[:_SHOWN]), *(["..."] if len(self.classes) > _SHOWN else [])]
         return f"{len(self.classes)} classes: {', '.join(shown)}"
 
+    def write_to(self, config: Any) -> None:
+        """Names the classes in a transformers config, as its Auto classes and the hub expect."""
+        config.problem_type = "regression" if self.classes is None else "single_label_classification"
+        if self.classes is not None:
+            config.id2label = {number: str(name) for number, name in enumerate(self.classes)}
+            config.label2id = {str(name): number for number, name in enumerate(self.classes)}
+
     def _numbers(self) -> dict[Any, int]:
         """The class number of everything that may stand for a class."""
         names = {name: i for i, name in enumerate(self.classes or ())}
         return {**{i: i for i in range(len(names))}, **names} if self.numbered else names
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """What `PyramidClassifier.save` noted of a model beside its weights; empty where there is no such file."""
+    file = Path(path) / RECORD
+    if not file.is_file():
+        return {}
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from error
+    if not isinstance(record, dict) or "classes" not in record:
+        raise CheckpointError(f"{file} is damaged: it names no classes")
+    return record
+
+
+def saved_labels(path: str | Path, record: dict[str, Any], config: Any) -> Labels:
+    """The labels of a trained classifier: as we saved them, or as transformers names them."""
+    if record:
+        classes = record["classes"]
+    elif config.num_labels == 1:
+        classes = None
+    else:
+        classes = [config.id2label[i] for i in range(config.num_labels)]
+    labels = Labels(None if classes is None else tuple(classes), bool(record.get("numbered")))
+    if labels.outputs != config.num_labels:
+        raise DataError(f"{path} names {labels.outputs} classes, but its model has {config.num_labels} outputs")
+    return labels
 
 
 def as_target(
@@ -147,6 +185,8 @@ def _named(row: int, values: Sequence[Any], where: Where | None) -> str:
 
 def _plain(labels: Sequence[Any], texts: int) -> list[Any]:
     """The labels as plain Python values, one for each of the texts."""
+    if getattr(labels, "shape", (0,))[1:] == (1,):  # a column of numpy or pandas: one label a row
+        labels = np.asarray(labels)[:, 0].tolist()
     labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(labels) != texts:
         raise DataError(f"{len(labels)} labels for {texts} texts; give one label a text")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from ..text.batches import Encoded, collate
-from ..text.inference import Outputs
+from ..text.inference import Outputs, outputs_of
+from ..text.labels import Labels
+from ..text.metrics import metrics_of
+from .settings import TrainSettings
 
 
 class TrainingData(Dataset[int]):
@@ -46,6 +52,28 @@ class TrainingData(Dataset[int]):
         for item, target in zip(self.items, self.targets.tolist(), strict=True):
             data.update(f"{item.input_ids}{item.token_type_ids}{target}".encode())
         return data.hexdigest()
+
+
+@dataclass(frozen=True)
+class Dev:
+    """Data to evaluate on after each epoch, and how. Every process takes part in `measure`, and gets the same."""
+
+    data: TrainingData
+    measure: Callable[[], dict[str, float]]
+    metric: str
+
+    @classmethod
+    def of(cls, model: Any, data: TrainingData, known: Labels, labels: Sequence[Any], settings: TrainSettings) -> Dev:
+        """The dev data of a classifier with the labels `known`; raises if metrics cannot be computed for `labels`."""
+        # A dry run: what would fail after the first epoch fails now.
+        metrics_of(known, labels, np.arange(len(data) * known.outputs).reshape(len(data), known.outputs))
+
+        def measure() -> dict[str, float]:
+            size = settings.eval_batch_size
+            outputs = outputs_of(model, data.items, data.pad_id, batch_size=size, share=True)
+            return metrics_of(known, labels, outputs.logits.numpy())
+
+        return cls(data, measure, settings.metric_for(regression=known.classes is None))
 
 
 class LengthSampler(Sampler[int]):

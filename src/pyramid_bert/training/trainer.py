@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback, Tra
 
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable
+from ..runtimes.devices import find_device
 from ..runtimes.processes import first_process, place
 from ..text.inference import Outputs, call, outputs_of
 from .callbacks import (
@@ -36,20 +36,11 @@ from .callbacks import (
     tensorboard,
 )
 from .checkpoints import SafeTrainer, checkpoint_to_resume
-from .data import LengthSampler, TrainingData
+from .data import Dev, LengthSampler, TrainingData
 from .distillation import Distillation
 from .settings import TrainSettings
 
 _NEVER = 2**31
-
-
-@dataclass(frozen=True)
-class Dev:
-    """Data to evaluate on after each epoch, and how. Every process takes part in `measure`, and gets the same."""
-
-    data: TrainingData
-    measure: Callable[[], dict[str, float]]
-    metric: str
 
 
 class PyramidTrainer(SafeTrainer):
@@ -107,6 +98,7 @@ def finetune(
     log_dir: str | Path | None = None,
     progress: bool = True,
     title: str = "training",
+    device: torch.device | None = None,
 ) -> list[dict[str, Any]]:
     """Trains `model` in place, and returns the log of the run.
 
@@ -122,6 +114,7 @@ def finetune(
         log_dir: Where TensorBoard's event files go.
         progress: Show a progress bar on stderr.
         title: What the bar says.
+        device: Where to train; None takes the accelerator that torch sees, else the CPU.
     """
     if find_spec("accelerate") is None:
         raise MissingExtraError("accelerate", "train", "training")
@@ -133,7 +126,8 @@ def finetune(
     with tempfile.TemporaryDirectory() as scratch:  # the Trainer wants a folder, even when nothing is to be kept
         folder = Path(output_dir or scratch)
         check_writable(folder)
-        trainer, pace = _make_trainer(model, tokenizer, data, dev, settings, folder, keep=output_dir is not None)
+        kept, on_cpu = output_dir is not None, find_device(device).type == "cpu"
+        trainer, pace = _make_trainer(model, tokenizer, data, dev, settings, folder, keep=kept, on_cpu=on_cpu)
         before = None
         if output_dir is not None:
             before = checkpoint_to_resume(folder, _fingerprint(model, data, settings, teacher, dev))
@@ -157,6 +151,7 @@ def _make_trainer(
     folder: Path,
     *,
     keep: bool,
+    on_cpu: bool,
 ) -> tuple[PyramidTrainer, Pace]:
     steps = -(-len(data) // settings.batch_size)
     chosen = dev if settings.patience is not None else None
@@ -182,12 +177,12 @@ def _make_trainer(
         logging_steps=LOG_EVERY,
         report_to="none",
         disable_tqdm=True,
-        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_pin_memory=not on_cpu and torch.cuda.is_available(),
         remove_unused_columns=False,
         # Several processes share a batch; where it has one part less than there are processes, rows are repeated.
         accelerator_config={"split_batches": processes > 1},
         average_tokens_across_devices=False,  # their parts are equal: the mean of means is the mean
-        use_cpu=not getattr(torch, "accelerator", torch.cuda).is_available(),
+        use_cpu=on_cpu,
     )
     trainer = PyramidTrainer(
         model=model,
