@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ..bench.ideal import kept_lengths
 from ..config import PyramidConfig
 from ..cost import Cost, Sizes
 from ..errors import PyramidError
 from ..families import pyramid_encoder, sizes_of
 from ..families.hub import pyramid_settings
 from ..runtimes.packed import optimization_of
+from .ideal import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
@@ -127,7 +127,9 @@ def measure(
         "sorted": (dense, by_length, None),
         "pyramid": (pyramid, by_length, None),
     }
-    runs = {name: _forward(model, workload.tensors(rows, width)) for name, (model, rows, width) in plans.items()}
+    runs = {}
+    for name, (model, rows, width) in plans.items():
+        runs[name] = _forward(model, workload.tensors(rows, width, model.device))
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
     roofline = measure_roofline(pyramid)
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
@@ -149,7 +151,7 @@ def measure(
             "padded_length": workload.padded_length,
         },
         settings=settings.to_dict(),
-        machine=describe_machine(),
+        machine={**describe_machine(), "device": str(pyramid.device)},
         rounds=rounds,
         seconds=timing.seconds,
     )

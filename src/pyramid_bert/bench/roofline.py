@@ -17,6 +17,7 @@ from torch import nn
 
 from ..cost import tokens_seen
 from ..families import layers_of, sizes_of
+from ..runtimes.devices import wait_for
 from ..runtimes.packed import optimization_of
 
 _TOKENS = 2048
@@ -86,12 +87,13 @@ def measure_roofline(model: Any) -> Roofline:
         for part in linear:
             part(one[part.in_features])
 
-    one = {part.in_features: torch.randn(1, part.in_features) for part in linear}
-    many = torch.randn(_TOKENS, largest.in_features)
+    device, dtype = model.device, model.dtype
+    one = {part.in_features: torch.randn(1, part.in_features, device=device, dtype=dtype) for part in linear}
+    many = torch.randn(_TOKENS, largest.in_features, device=device, dtype=dtype)
     with torch.inference_mode():
         return Roofline(
-            bytes_per_second=weights * size / min(_times(one_token_through)),
-            macs_per_second=_TOKENS * largest.weight.numel() / min(_times(lambda: largest(many))),
+            bytes_per_second=weights * size / min(_times(one_token_through, device)),
+            macs_per_second=_TOKENS * largest.weight.numel() / min(_times(lambda: largest(many), device)),
             bytes_per_weight=size,
             hidden_size=sizes_of(model).hidden_size,
             intermediate_size=sizes_of(model).intermediate_size,
@@ -99,9 +101,11 @@ def measure_roofline(model: Any) -> Roofline:
         )
 
 
-def _times(run: Callable[[], object], rounds: int = 7) -> Iterator[float]:
+def _times(run: Callable[[], object], device: torch.device, rounds: int = 7) -> Iterator[float]:
     run()
     for _ in range(rounds):
+        wait_for(device)
         start = time.perf_counter()
         run()
+        wait_for(device)
         yield time.perf_counter() - start
