@@ -6,8 +6,9 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -68,6 +69,16 @@ def add_optimize_option(parser: Any) -> None:
         choices=("packed", "int8"),
         help="faster weights for the CPU: packed once (the default; the same logits up to rounding) or int8 (slightly "
         "others); after texts, or as --optimize=packed",
+    )
+
+
+def add_device_option(parser: Any) -> None:
+    """--device."""
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda", "mps"),
+        default="auto",
+        help="where the model runs; auto: the accelerator that torch sees, else the CPU",
     )
 
 
@@ -229,22 +240,21 @@ def _prefix(split: str) -> str:
     return "" if split == "dev" else split.removeprefix("dev_") + "_"
 
 
-def check_lengths(classifier: PyramidClassifier, tables: Iterable[Table], remedy: str) -> None:
-    """Raises for a text that the model cannot read whole, by file and row, unless it cuts texts; see `encode`."""
-    from ..text.batches import encode
+def encoded(classifier: PyramidClassifier, table: Table, remedy: str) -> Table:
+    """The table with its texts as token ids; raises, by file and row, for a text that the model cannot read whole.
 
-    if classifier.max_length is None:
-        positions = classifier.model.config.max_position_embeddings
-        for table in tables:
-            encode(classifier.tokenizer, table.texts, positions=positions, where=table.where, remedy=remedy)
+    Every method of a classifier takes token ids in place of texts, so that each text is tokenized once.
+    """
+    items: Any = classifier.encode(table.texts, where=table.where, remedy=remedy)
+    return replace(table, texts=items)
 
 
 def evaluate_all(classifier: PyramidClassifier, tables: dict[str, Table], batch_size: int) -> dict[str, float]:
     """The metrics on each of the tables, their names with its prefix."""
-    known = classifier.known_labels()
     for table in tables.values():
-        known.targets(table.labels, where=table.where)
-    check_lengths(classifier, tables.values(), "shorten it, or train with --max-length {positions} to cut long texts")
+        classifier.known_labels().targets(table.labels, where=table.where)
+    remedy = "shorten it, or train with --max-length {positions} to cut long texts"
+    tables = {prefix: encoded(classifier, table, remedy) for prefix, table in tables.items()}
     metrics: dict[str, float] = {}
     for prefix, table in tables.items():
         found = classifier.evaluate(table.texts, table.labels, batch_size=batch_size, progress=True)

@@ -20,14 +20,15 @@ from ..errors import PyramidError, UsageError
 from ..schedule.base import Schedule
 from .options import (
     add_data_options,
+    add_device_option,
     add_json_option,
     add_pyramid_options,
     add_schedule_options,
     add_speedup_option,
     add_task_option,
-    check_lengths,
     check_task_call,
     dev_tables,
+    encoded,
     evaluate_all,
     messages,
     pyramid_settings_from,
@@ -92,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_schedule_options(parser)
     add_speedup_option(parser)
     add_pyramid_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -154,9 +156,15 @@ def run(args: argparse.Namespace) -> None:
         messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
     max_length = task.max_length if task and args.max_length is None else args.max_length
     classifier = PyramidClassifier.from_pretrained(
-        args.model or args.teacher, "dense" if args.dense else schedule, max_length=max_length, **pyramid
+        args.model or args.teacher,
+        "dense" if args.dense else schedule,
+        max_length=max_length,
+        device=args.device,
+        **pyramid,
     )
-    check_lengths(classifier, [train, *dev.values()], "pass --max-length {positions} to cut long texts")
+    remedy = "pass --max-length {positions} to cut long texts"
+    train = encoded(classifier, train, remedy)
+    dev = {prefix: encoded(classifier, table, remedy) for prefix, table in dev.items()}
     if known.numbered and args.teacher is None:
         _name_classes(classifier, known, settings.seed)
     if args.speedup is not None:
@@ -275,7 +283,7 @@ def _fit(
         train.texts,
         train.labels,
         settings=settings,
-        teacher=PyramidClassifier.load(args.teacher) if args.teacher else None,
+        teacher=PyramidClassifier.load(args.teacher, device=args.device) if args.teacher else None,
         dev=(watched.texts, watched.labels) if watched else None,
         output_dir=Path(args.out) / "checkpoints",
         log_dir=args.log_dir,
