@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -112,7 +112,8 @@ def run_demo(
     )
     settings = TrainSettings(epochs=1, learning_rate=1e-4, batch_size=BATCH_SIZE, seed=seed, warmup_ratio=0.1)
     trained = {}
-    for name, schedule in (("dense", "dense"), ("pyramid", SCHEDULE)):
+    plans: dict[str, Schedule | Literal["dense"]] = {"dense": "dense", "pyramid": SCHEDULE}
+    for name, schedule in plans.items():
         classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH, device=device)
         trained[name] = classifier.fit(texts[:used], labels[:used], settings=settings)
     trained["dense, then pyramid"] = _as_pyramid(trained["dense"])

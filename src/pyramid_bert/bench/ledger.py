@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
-
 from ..config import PyramidConfig
 from ..cost import Cost, Sizes
 from ..errors import PyramidError
@@ -127,9 +125,7 @@ def measure(
         "sorted": (dense, by_length, None),
         "pyramid": (pyramid, by_length, None),
     }
-    runs = {}
-    for name, (model, rows, width) in plans.items():
-        runs[name] = _forward(model, workload.tensors(rows, width, model.device))
+    runs = {name: _forward(workload, *plan) for name, plan in plans.items()}
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
     roofline = measure_roofline(pyramid)
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
@@ -162,7 +158,8 @@ def _check_alike(dense: str | None, pyramid: str | None) -> None:
         raise PyramidError(f"both sides must run alike, got weights {dense} and {pyramid}; optimize both or neither")
 
 
-def _forward(model: Any, batches: list[dict[str, Tensor]]) -> Callable[[], None]:
+def _forward(workload: Workload, model: Any, rows: list[list[int]], width: int | None) -> Callable[[], None]:
+    batches = workload.tensors(rows, width, model.device)
     return lambda: forward_all(model, batches)
 
 
