@@ -374,8 +374,8 @@ class PyramidClassifier(Estimator):
         """
         if isinstance(texts, list) and texts and isinstance(texts[0], Encoded):
             return texts
-        limits = {"positions": positions_of(self.model), "max_length": self.max_length}
-        return encode(self.tokenizer, texts, **limits, where=where, remedy=remedy)
+        positions, cut = positions_of(self.model), self.max_length
+        return encode(self.tokenizer, texts, positions=positions, max_length=cut, where=where, remedy=remedy)
 
     def known_labels(self) -> Labels:
         """What the model predicts; raises when it has not learned anything yet."""

@@ -136,7 +136,7 @@ def measure(
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
         entries=entries,
-        selecting=share_selecting(lambda clock: forward_all(pyramid, workload.tensors(by_length), clock)),
+        selecting=share_selecting(runs["pyramid"]),
         batch_size=batch_size,
         roofline=roofline,
         optimization=optimization_of(pyramid),
@@ -158,9 +158,9 @@ def _check_alike(dense: str | None, pyramid: str | None) -> None:
         raise PyramidError(f"both sides must run alike, got weights {dense} and {pyramid}; optimize both or neither")
 
 
-def _forward(workload: Workload, model: Any, rows: list[list[int]], width: int | None) -> Callable[[], None]:
+def _forward(workload: Workload, model: Any, rows: list[list[int]], width: int | None) -> Callable[..., None]:
     batches = workload.tensors(rows, width, model.device)
-    return lambda: forward_all(model, batches)
+    return lambda record=None: forward_all(model, batches, record)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _entry(
     name: str,
     timing: Timing,
     work: dict[str, _Work],
-    runs: dict[str, Callable[[], None]],
+    runs: dict[str, Callable[..., None]],
     workload: Workload,
 ) -> Entry:
     with PeakMemory() as memory:
