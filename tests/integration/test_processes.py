@@ -12,6 +12,8 @@ import torch
 import pyramid_bert
 from pyramid_bert.errors import PyramidError
 
+pytestmark = pytest.mark.serial
+
 # What each process of a Python user runs: it trains, and leaves a digest of its weights.
 SCRIPT = """
 import hashlib, json, os, sys
