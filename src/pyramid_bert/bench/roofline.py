@@ -2,7 +2,8 @@
 
 At batch 1 the upper layers of a pyramid hold so few tokens that reading the weights takes about as long as multiplying
 with them. A processor that does both at once needs the longer of the two times (the roofline); one that waits for its
-weights needs their sum. Neither shrinks with the multiply-accumulates alone, so at batch 1 their ratio is out of reach.
+weights needs their sum. Reading does not shrink with the tokens, so at batch 1 the ratio of
+multiply-accumulates is out of reach.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Roofline:
         bytes_per_weight: 4, or 1 for 8-bit weights.
         hidden_size: Of the model.
         intermediate_size: Of the model.
-        heads: Of a model whose CLS reads without keys and values where it computes alone; else None.
+        heads: Of a model whose CLS reads without keys and values where only CLS is computed; else None.
     """
 
     bytes_per_second: float
@@ -46,14 +47,14 @@ class Roofline:
     def seconds(
         self, lengths: Sequence[int], n: int, rows: int, *, placement: Any, cls_layers: int, overlap: bool = True
     ) -> float:
-        """The least time of `rows` rows of `n` tokens, of which layers keep `lengths`.
+        """The least time for `rows` rows of `n` tokens when layers keep `lengths`.
 
         Args:
             lengths: Tokens kept at each layer.
             n: Tokens of a row.
             rows: Rows of the batch.
             placement: Where tokens are dropped.
-            cls_layers: How many of the last layers compute CLS alone.
+            cls_layers: How many of the last layers compute only CLS.
             overlap: Reading and multiplying go on at once; else one after the other.
         """
         attends, feeds = tokens_seen(lengths, n, placement)

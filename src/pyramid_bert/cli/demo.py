@@ -18,7 +18,7 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--rows", type=int, metavar="N", help="use only so many training rows, for a quick look")
+    parser.add_argument("--rows", type=int, metavar="N", help="training rows to use, for a quick look")
     parser.add_argument("--save", metavar="FOLDER", help="keep the trained pyramid here")
     parser.add_argument("--seed", type=int, default=0)
     add_device_option(parser)

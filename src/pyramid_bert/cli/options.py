@@ -44,7 +44,7 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
         "--adaptive-radius",
         type=float,
         metavar="R",
-        help="adaptive: for each text the fewest tokens that cover the others within this share, 0-1, of CLS's radius",
+        help="adaptive: keep the fewest tokens that cover the others within this share (0-1) of CLS's radius",
     )
     group.add_argument("--adaptive-steps", type=int, metavar="S", help="adaptive: lengths to choose from (default: 8)")
     group.add_argument("--adaptive-growth", type=float, metavar="G", help="adaptive: the radius grows by this a layer")
@@ -116,7 +116,7 @@ def schedule_from(args: argparse.Namespace) -> Schedule | None:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """What is refused inside of the block is a mistake in the call: exit code 2."""
+    """Errors inside the block are mistakes in the call: exit code 2."""
     try:
         yield
     except PyramidError as error:
@@ -124,7 +124,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def _as_options(message: str) -> str:
-    """Python's complaint about arguments, in the words of the command line."""
+    """Python's error about arguments, with the names of the command line."""
     text = message.partition("() ")[2] or message
     renamed = {"'n'": "'lengths_for'", "'seed'": "'schedule_seed'", "'radius'": "'adaptive_radius'"}
     for name, option in {**renamed, "'steps'": "'adaptive_steps'", "'growth'": "'adaptive_growth'"}.items():
@@ -141,8 +141,8 @@ def numbers(option: str, text: str) -> list[int]:
 
 
 def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
-    """How tokens are chosen and what becomes of the others."""
-    group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
+    """Which tokens stay, and how the others are reduced."""
+    group = parser.add_argument_group("selection: which tokens stay, and how the others are reduced")
     group.add_argument(
         "--selector", help="coreset (default), cluster, attention, cls-attention, first, random, pool or input-first"
     )
@@ -155,8 +155,8 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
     group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
     group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
-    group.add_argument("--within", type=int, metavar="N", help="cluster: merge tokens at most so many places apart")
-    group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute CLS alone")
+    group.add_argument("--within", type=int, metavar="N", help="cluster: merge only tokens at most N places apart")
+    group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute only CLS")
 
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Data for programs, on stdout. JSON has no NaN and no infinity: what is not a number is null."""
+    """Prints data for programs on stdout. JSON has no NaN and no infinity: they become null."""
     print(json.dumps(_finite(value), ensure_ascii=False, indent=1, allow_nan=False))
 
 
@@ -300,7 +300,7 @@ def steps_shown(title: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 def messages() -> Console:
-    """Where people are told things: stderr."""
+    """The console for messages: stderr."""
     return Console(stderr=True, highlight=False)
 
 

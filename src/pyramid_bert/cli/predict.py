@@ -2,11 +2,11 @@
 
 Prints one line a text: the label, its probability and the text; with --json, one JSON object a line. With --data and
 --out the file's rows come back with the columns `prediction` and `probability` added, in the format that the name of
---out says. A run that was stopped goes on where it was when the same command is given again.
+--out says. Give the same command again to resume a stopped run.
 
---fallback runs a share of the texts again with all tokens: those for which the certificate beside the model (made by
-`pyramid-bert certify`) says that the pyramid's answer is likeliest not the dense model's. The threshold is the
-certificate's, so a text's answer does not depend on the other rows, and on other data the share may come out different.
+--fallback runs a share of the texts again with all tokens: those where the pyramid most likely disagrees with the dense
+model, by the certificate that `pyramid-bert certify` made. The threshold is the certificate's, so a text's answer does
+not depend on the other rows, and the share can differ on other data.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _check_certificate(classifier: PyramidClassifier, model: str) -> None:
     check_can_flip(classifier)
     if classifier.certificate is None:
         raise PyramidError(
-            f"--fallback goes by a certificate, and {model} has none; make one of 50 texts or more with: "
+            f"--fallback needs a certificate, and {model} has none; make one from 50 texts or more with: "
             f"pyramid-bert certify {model} --data FILE"
         )
 

@@ -1,9 +1,8 @@
 """Fine-tune a classifier on your own file or a GLUE task: a pyramid from any BERT model, or a dense one with --dense.
 
-Labels may be words or whole numbers (classes) or decimal numbers (regression); --target says which, where that guess
-is wrong. A run that was stopped goes on from its last checkpoint when the same command is given again, and ends with
-the weights it would have had. With --teacher the pyramid starts from a dense model that is trained already, and learns
-from what it says.
+Words and whole numbers are classes, decimal numbers are regression targets; --target overrides that guess. Give the
+same command again to resume a stopped run: it continues from its last checkpoint and ends with the same weights. With
+--teacher the pyramid starts from a trained dense model and also learns from its outputs.
 
 Several processes share the work under `torchrun --nproc-per-node N -m pyramid_bert train ...` or `accelerate launch`.
 """
@@ -103,7 +102,7 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--learning-rate", type=float, metavar="RATE", help="at its peak (default: 2e-5)")
     group.add_argument("--batch-size", type=int, metavar="N", help="texts a step, over all processes (default: 32)")
     group.add_argument("--eval-batch-size", type=int, metavar="N", help="texts at a time in evaluation (default: 32)")
-    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
+    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to N tokens")
     group.add_argument("--warmup-ratio", type=float, metavar="P", help="share of the steps in which the rate rises")
     group.add_argument("--weight-decay", type=float, metavar="W", help="decoupled, as AdamW has it (default: 0)")
     group.add_argument("--seed", type=int, help="of everything random (default: 0)")
@@ -183,7 +182,7 @@ def _check_call(args: argparse.Namespace) -> None:
     if (args.train is None) == (args.task is None):
         raise UsageError("give your own data with --train, or a --task; not both, not neither")
     if args.task is not None and args.dev is not None:
-        raise UsageError("--dev goes with --train; a --task has dev data of its own")
+        raise UsageError("--dev goes with --train; a --task brings its dev data")
     check_task_call(args)
     if args.task is None and args.data is not None:
         raise UsageError("--data goes with --task; your own files are named by --train and --dev")

@@ -36,7 +36,7 @@ class Schedule:
 
     kind: ClassVar[str] = ""
     selects_at_input: ClassVar[bool] = False  # one selection, before the first layer
-    is_adaptive: ClassVar[bool] = False  # its lengths depend on the text, not on its length alone
+    is_adaptive: ClassVar[bool] = False  # its lengths depend on the text, not only on its length
 
     rounding: Rounding = "ceil"
     min_tokens: int = 1
@@ -178,10 +178,10 @@ class Schedule:
         Such a schedule has no `lengths` before a text is run; `bench.kept_lengths` measures them.
 
         Args:
-            radius: The largest covering radius that a layer may leave: a share of the radius that CLS alone would
+            radius: The largest covering radius that a layer may leave: a share of the radius that only CLS would
                 leave for that text and layer, in (0, 1], unless `relative` is False. Larger is faster.
             relative: Distances grow from layer to layer, and differ between models: a share means the same everywhere.
-            steps: Numbers of tokens are rounded up to so many equal parts of the text's length, so that the texts of a
+            steps: Lengths are rounded up to one of this many equal parts of the text's length, so that the texts of a
                 batch need not all differ.
             first_layer: The first layer that drops tokens.
             last_layer: The last one; the model's last if None.
@@ -205,7 +205,7 @@ class Schedule:
 
     @staticmethod
     def adaptive_for_speedup(model: Any, speedup: float, items: Sequence[Any], **how: Any) -> Schedule:
-        """The adaptive schedule that needs so many times fewer multiply-accumulates than the dense model.
+        """The adaptive schedule that needs `speedup` times fewer multiply-accumulates than the dense model.
 
         Args:
             model: A dense classifier or a pyramid.
@@ -219,7 +219,7 @@ class Schedule:
 
     @staticmethod
     def for_speedup(model: Any, speedup: float, *, lengths: Sequence[int], **how: Any) -> Schedule:
-        """The schedule that makes `model` so many times faster on this machine, over length-sorted dense batches.
+        """The schedule that makes `model` `speedup` times faster on this machine, over length-sorted dense batches.
 
         Args:
             model: A dense model or a pyramid.

@@ -194,12 +194,12 @@ class AdaptiveSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share = "a share of the radius that CLS alone leaves; " if self.relative else ""
+        share = "a share of the radius that only CLS leaves; " if self.relative else ""
         check_number("radius", self.radius, 0, 1 if self.relative else inf, f"{share}larger keeps fewer", above=True)
         check_flag("relative", self.relative)
         if self.rounding != "ceil":
             raise PyramidError("an adaptive schedule rounds up, or its radius would not hold; leave rounding out")
-        check_int("steps", self.steps, 1, "lengths are rounded up to so many parts of the input")
+        check_int("steps", self.steps, 1, "lengths are rounded up to this many parts of the input")
         check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
         if self.last_layer is not None:
             check_int("last_layer", self.last_layer, self.first_layer, "it must not stand before first_layer")

@@ -1,4 +1,4 @@
-"""What a classifier predicts: a fixed list of classes, or a number."""
+"""Labels: what a classifier predicts, a class out of a fixed list or a number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Labels:
 
     Attributes:
         classes: What the model predicts.
-        numbered: Whether data may name a class by its number as well, as those of GLUE do.
+        numbered: Whether data may also give a class by its number, as GLUE's files do.
 
     Example:
         >>> Labels.of(["pos", "neg", "pos"], texts=3)
@@ -98,7 +98,7 @@ class Labels:
         return decoded
 
     def summary(self, labels: Sequence[Any]) -> str:
-        """What a model with these labels learns from `labels`, in a line for people.
+        """One line that tells people what will be learned from `labels`.
 
         Example:
             >>> Labels(("neg", "pos")).summary(["pos", "neg"]), Labels(None).summary([5.0, 0.0, 2.5])
@@ -117,13 +117,13 @@ class Labels:
             config.label2id = {str(name): number for number, name in enumerate(self.classes)}
 
     def _numbers(self) -> dict[Any, int]:
-        """The class number of everything that may stand for a class."""
+        """Class name (and number, if `numbered`) -> class number."""
         names = {name: i for i, name in enumerate(self.classes or ())}
         return {**{i: i for i in range(len(names))}, **names} if self.numbered else names
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """What `PyramidClassifier.save` noted of a model beside its weights; empty where there is no such file."""
+    """The record that `PyramidClassifier.save` writes next to the weights; empty if there is none."""
     file = Path(path) / RECORD
     if not file.is_file():
         return {}
@@ -153,7 +153,7 @@ def saved_labels(path: str | Path, record: dict[str, Any], config: Any) -> Label
 def as_target(
     labels: Sequence[Any], target: Literal["classes", "number"], where: Where | None = None
 ) -> list[str | int | float]:
-    """Labels as what the user says they are: words and whole numbers are classes, floats are numbers.
+    """The labels converted to what the user says they are: classes (words and integers) or numbers (floats).
 
     Args:
         labels: As a file gives them.

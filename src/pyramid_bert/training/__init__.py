@@ -1,4 +1,4 @@
-"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, a resume that changes nothing."""
+"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, exact resume."""
 
 from .data import Dev, TrainingData
 from .settings import TrainSettings

@@ -1,4 +1,4 @@
-"""The data of a fine-tuning run: rows that become batches, and the order in which they are dealt."""
+"""The data of a fine-tuning run: training rows, dev data, and the order of batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .settings import TrainSettings
 
 
 class TrainingData(Dataset[int]):
-    """Encoded texts with their targets, and what a teacher says to them. A row is a number until it is batched."""
+    """Encoded texts with their targets and the teacher's outputs. Rows are indices until `batch` collates them."""
 
     def __init__(
         self, items: Sequence[Encoded], targets: Sequence[float | int], pad_id: int, *, pad_to: int | None = None
@@ -77,10 +77,9 @@ class Dev:
 
 
 class LengthSampler(Sampler[int]):
-    """Shuffles so that texts of similar length meet in a batch; the order depends on seed and epoch alone.
+    """Shuffles so that texts of similar length meet in a batch; the order depends only on seed and epoch.
 
-    transformers' sampler of the same purpose draws from the global random state, and so would deal other batches
-    after a resume.
+    transformers' own sampler draws from the global random state, so that a resumed run would see other batches.
     """
 
     CHUNK = 50  # batches that are sorted together: large enough to match lengths, small enough to stay random

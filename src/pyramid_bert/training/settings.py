@@ -24,7 +24,7 @@ class TrainSettings:
         bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in full. Faster where
             the processor has such products. Evaluation is always in full precision.
         checkpoints_per_epoch: How often the state is saved, when there is an output folder.
-        patience: Stop after so many evaluations on the dev data without gain, and return to the best weights; None
+        patience: Stop after this many evaluations on the dev data without gain, and restore the best weights; None
             trains to the end and keeps the last weights.
         dev_metric: What counts as gain; accuracy, or spearman for numbers, if None.
         temperature: With a teacher: softens its distribution and the model's.

@@ -1,4 +1,4 @@
-"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, a resume that changes nothing."""
+"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, exact resume."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PyramidTrainer(SafeTrainer):
     dropout: float | None = None
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
-        """Mixed precision for the loss alone: the Trainer's own option would leave it in the model, and evaluate so."""
+        """Mixed precision for the loss only: the Trainer's own option would also evaluate in it."""
         if not self.bf16:
             return nullcontext()
         return torch.autocast(self.args.device.type, torch.bfloat16, cache_enabled=cache_enabled)
@@ -179,7 +179,7 @@ def _make_trainer(
         disable_tqdm=True,
         dataloader_pin_memory=not on_cpu and torch.cuda.is_available(),
         remove_unused_columns=False,
-        # Several processes share a batch; where it has one part less than there are processes, rows are repeated.
+        # Several processes share a batch; rows are repeated where it cannot be divided.
         accelerator_config={"split_batches": processes > 1},
         average_tokens_across_devices=False,  # their parts are equal: the mean of means is the mean
         use_cpu=on_cpu,
@@ -212,7 +212,7 @@ def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProg
             _dropout(trained, trainer.dropout),
         ):
             if before is not None and pace.exhausted(_state_in(before).log_history):
-                trainer.state = _state_in(before)  # it had come to its end, and was stopped after that
+                trainer.state = _state_in(before)  # training was complete; only the rest was interrupted
             else:
                 trainer.train(resume_from_checkpoint=None if before is None else str(before))
             if pace.patience is not None:
@@ -225,7 +225,7 @@ def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProg
 
 @contextmanager
 def _attention_to_learn_with(model: Any, device: torch.device) -> Iterator[None]:
-    """Plain attention on a CPU: the fused one saves time there when nothing is learned, and loses it going back."""
+    """Plain attention for training on a CPU: the fused one is faster forward and slower backward there."""
     before = model.config._attn_implementation
     plain = device.type == "cpu" and before == "sdpa"
     if plain:
@@ -239,7 +239,7 @@ def _attention_to_learn_with(model: Any, device: torch.device) -> Iterator[None]
 
 @contextmanager
 def _dropout(model: Any, share: float | None) -> Iterator[None]:
-    """Another dropout for a while; None leaves the model's own."""
+    """Another dropout inside the block; None leaves the model's own."""
     places = [place for place in model.modules() if isinstance(place, torch.nn.Dropout)]
     before = [place.p for place in places]
     try:
@@ -257,7 +257,7 @@ def _state_in(checkpoint: Path) -> TrainerState:
 
 
 def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any, progress: bool) -> Outputs:
-    """What the teacher says to every row; it works where the training does, and goes back to its place."""
+    """The teacher's outputs for every row, computed on the device of the training."""
     place_before = teacher.device
     try:
         return outputs_of(
@@ -276,7 +276,7 @@ def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any,
 def _fingerprint(
     model: Any, data: TrainingData, settings: TrainSettings, teacher: Any, dev: Dev | None
 ) -> dict[str, Any]:
-    """What must be the same for a stopped run to go on: settings, data, and the models it began with."""
+    """What must be equal for a stopped run to resume: settings, data, and the initial models."""
     return {
         "settings": dataclasses.asdict(settings),
         "data": data.digest(),
