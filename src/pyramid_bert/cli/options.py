@@ -26,28 +26,33 @@ SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strid
 TEXT, LABEL = "text", "label"  # the columns of a file unless others are named
 
 
+# Option -> (argument of the schedule's constructor, type, metavar, help).
+_SCHEDULE_OPTIONS: dict[str, tuple[str, Any, str, str]] = {
+    "keep-ratio": ("keep_ratio", float, "P", "share of the tokens left in the end, 0-1"),
+    "last-layer": ("last_layer", int, "I", "last layer that drops tokens, from 1"),
+    "first-layer": ("first_layer", int, "I", "first layer that drops tokens (default: 1)"),
+    "min-tokens": ("min_tokens", int, "N", "never keep fewer tokens than this (default: 1)"),
+    "lengths": ("lengths", str, "80,50,32", "custom: tokens kept at each layer"),
+    "lengths-for": ("n", int, "N", "custom: the input length that --lengths is for"),
+    "schedule-seed": ("seed", int, "S", "random: seed of the schedule"),
+    "window": ("window", int, "W", "strided: neighbours that become one token"),
+    "at-layers": ("at_layers", str, "2,4", "strided: the layers that pool"),
+    "adaptive-radius": (
+        *("radius", float, "R"),
+        "adaptive: keep the fewest tokens that cover the others within this share (0-1) of CLS's radius",
+    ),
+    "adaptive-steps": ("steps", int, "S", "adaptive: lengths to choose from (default: 8)"),
+    "adaptive-growth": ("growth", float, "G", "adaptive: factor by which the radius grows from layer to layer"),
+}
+
+
 def add_schedule_options(parser: argparse.ArgumentParser) -> None:
     """--schedule and what it takes."""
     group = parser.add_argument_group("schedule: how many tokens each layer keeps")
     group.add_argument("--schedule", choices=SCHEDULES, help="kind of schedule (default: exponential)")
-    group.add_argument("--keep-ratio", type=float, metavar="P", help="share of the tokens left in the end, 0-1")
-    group.add_argument("--last-layer", type=int, metavar="I", help="last layer that drops tokens, from 1")
-    group.add_argument("--first-layer", type=int, metavar="I", help="first layer that drops tokens (default: 1)")
     group.add_argument("--rounding", choices=("ceil", "floor"), help="ceil: the paper's formula; floor: its table")
-    group.add_argument("--min-tokens", type=int, metavar="N", help="never keep fewer tokens than this (default: 1)")
-    group.add_argument("--lengths", metavar="80,50,32", help="custom: tokens kept at each layer")
-    group.add_argument("--lengths-for", type=int, metavar="N", help="custom: the input length that --lengths is for")
-    group.add_argument("--schedule-seed", type=int, metavar="S", help="random: seed of the schedule")
-    group.add_argument("--window", type=int, metavar="W", help="strided: neighbours that become one token")
-    group.add_argument("--at-layers", metavar="2,4", help="strided: the layers that pool")
-    group.add_argument(
-        "--adaptive-radius",
-        type=float,
-        metavar="R",
-        help="adaptive: keep the fewest tokens that cover the others within this share (0-1) of CLS's radius",
-    )
-    group.add_argument("--adaptive-steps", type=int, metavar="S", help="adaptive: lengths to choose from (default: 8)")
-    group.add_argument("--adaptive-growth", type=float, metavar="G", help="adaptive: the radius grows by this a layer")
+    for option, (_, kind, metavar, text) in _SCHEDULE_OPTIONS.items():
+        group.add_argument(f"--{option}", type=kind, metavar=metavar, help=text)
 
 
 def add_speedup_option(parser: argparse.ArgumentParser) -> None:
@@ -84,22 +89,10 @@ def add_device_option(parser: Any) -> None:
 
 def schedule_from(args: argparse.Namespace) -> Schedule | None:
     """The schedule that the options describe; None when none of them is given."""
-    given = {
-        "keep_ratio": args.keep_ratio,
-        "last_layer": args.last_layer,
-        "first_layer": args.first_layer,
-        "rounding": args.rounding,
-        "min_tokens": args.min_tokens,
-        "lengths": numbers("--lengths", args.lengths) if args.lengths else None,
-        "n": args.lengths_for,
-        "seed": args.schedule_seed,
-        "window": args.window,
-        "at_layers": numbers("--at-layers", args.at_layers) if args.at_layers else None,
-        "radius": args.adaptive_radius,
-        "steps": args.adaptive_steps,
-        "growth": args.adaptive_growth,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    given: dict[str, Any] = {} if args.rounding is None else {"rounding": args.rounding}
+    for option, (name, kind, _, _) in _SCHEDULE_OPTIONS.items():
+        if (value := getattr(args, option.replace("-", "_"))) is not None:
+            given[name] = numbers(f"--{option}", value) if kind is str else value
     if not given and args.schedule is None:
         return None
     if getattr(args, "speedup", None) is not None:
@@ -126,10 +119,9 @@ def usage_errors() -> Iterator[None]:
 def _as_options(message: str) -> str:
     """Python's error about arguments, with the names of the command line."""
     text = message.partition("() ")[2] or message
-    renamed = {"'n'": "'lengths_for'", "'seed'": "'schedule_seed'", "'radius'": "'adaptive_radius'"}
-    for name, option in {**renamed, "'steps'": "'adaptive_steps'", "'growth'": "'adaptive_growth'"}.items():
-        text = text.replace(name, option)
-    return text.replace("positional ", "").replace("keyword-only ", "").replace("keyword ", "").replace("_", "-")
+    for option, (name, _, _, _) in _SCHEDULE_OPTIONS.items():
+        text = text.replace(f"'{name}'", f"'{option}'")
+    return text.replace("positional ", "").replace("keyword-only ", "").replace("keyword ", "")
 
 
 def numbers(option: str, text: str) -> list[int]:
