@@ -27,6 +27,7 @@ from .options import (
     add_pyramid_options,
     add_schedule_options,
     add_speedup_option,
+    device_from,
     messages,
     numbers,
     print_json,
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     settings = pyramid_settings_from(args)
-    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings, args.device)
+    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings, device_from(args))
     if args.training:
         found = [_train(args, dense, pyramid, n, batch_sizes[0]) for n in numbers("--n", args.n)]
         _show(args, [ledger.to_dict() for ledger in found], [training_table(found)])

@@ -13,6 +13,7 @@ from .options import (
     add_task_option,
     check_task_call,
     dev_tables,
+    device_from,
     evaluate_all,
     read_data,
     report,
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
 
     from ..classifier import PyramidClassifier
 
-    classifier = PyramidClassifier.load(args.model, device=args.device)
+    classifier = PyramidClassifier.load(args.model, device=device_from(args))
     if args.optimize:
         classifier.optimize(args.optimize)
     size = (task.eval_batch_size if task else 32) if args.batch_size is None else args.batch_size

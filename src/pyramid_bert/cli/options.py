@@ -87,6 +87,11 @@ def add_device_option(parser: Any) -> None:
     )
 
 
+def device_from(args: argparse.Namespace) -> str:
+    """The device to ask for: with --optimize, which is for CPUs, "auto" means the CPU."""
+    return "cpu" if args.optimize and args.device == "auto" else str(args.device)
+
+
 def schedule_from(args: argparse.Namespace) -> Schedule | None:
     """The schedule that the options describe; None when none of them is given."""
     given: dict[str, Any] = {} if args.rounding is None else {"rounding": args.rounding}

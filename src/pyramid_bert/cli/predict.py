@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import Progress
 
 from ..errors import UsageError
-from .options import add_data_options, add_device_option, add_json_option, add_optimize_option, messages
+from .options import add_data_options, add_device_option, add_json_option, add_optimize_option, device_from, messages
 
 if TYPE_CHECKING:
     from ..certificate import Certificate
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
 
         format_of(Path(args.out))
         check_writable_file(Path(args.out))
-    classifier = PyramidClassifier.load(args.model, device=args.device)
+    classifier = PyramidClassifier.load(args.model, device=device_from(args))
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
     if args.optimize:
