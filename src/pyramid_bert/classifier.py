@@ -33,8 +33,8 @@ from .text.batches import CUT, Encoded, collate, encode
 from .text.labels import RECORD, Labels, Where, read_record, saved_labels
 from .text.metrics import metrics_of
 from .text.tables import Text
+from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 from .training.distillation import check_teacher
-from .training.trainer import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 
 # What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
 WRITTEN = (RECORD, LOG, CERTIFICATE, *"config.json model*.safetensors* *token*.json vocab.txt checkpoints .*".split())
@@ -161,9 +161,9 @@ class PyramidClassifier(Estimator):
 
     def _apply(self, model: Any, *, by_default: bool) -> None:
         """Turns `model` into the pyramid that the parameters ask for, or into a dense model."""
-        settings = {name: value for name, value in self._parameters.items() if name not in _PARAMETERS}
-        schedule = settings.pop("schedule")
-        settings = {name: value for name, value in settings.items() if value is not None}
+        given = self._parameters.items()
+        settings = {name: value for name, value in given if name not in _PARAMETERS and value is not None}
+        schedule = settings.pop("schedule", None)
         if schedule == "dense":
             if settings:
                 raise PyramidError(f"a dense model has no {', '.join(settings)}; leave out schedule='dense'")
@@ -265,10 +265,7 @@ class PyramidClassifier(Estimator):
         streaming: bool = False,
         return_radius: bool = False,
     ) -> Any:
-        """The probability of each class for each text: (n, classes), columns in the order of `classes_`.
-
-        Takes what `predict` takes.
-        """
+        """The probability of each class: (n, classes), columns in the order of `classes_`; takes what `predict` takes."""
         if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
         how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
@@ -276,9 +273,11 @@ class PyramidClassifier(Estimator):
         chances = torch.from_numpy(found.logits).softmax(dim=1).numpy()
         return (chances, found.radius) if return_radius else chances
 
-    def predict_logits(self, texts: Iterable[Any], *, batch_size: int = 32, progress: bool = False) -> NDArray[Any]:
+    def predict_logits(
+        self, texts: Iterable[Any], *, batch_size: int = 32, progress: bool = False, fallback: float | None = None
+    ) -> NDArray[Any]:
         """The raw outputs of the model: (n, classes), in the order of the texts."""
-        return self.answers(texts, batch_size=batch_size, progress=progress).logits
+        return self.answers(texts, batch_size=batch_size, progress=progress, fallback=fallback).logits
 
     def answers(
         self,

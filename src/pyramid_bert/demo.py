@@ -24,7 +24,7 @@ from .errors import DataError, PyramidError
 from .explain.terminal import token_pyramid
 from .families.hub import pyramidize
 from .schedule.base import Schedule
-from .training.trainer import TrainSettings
+from .training import TrainSettings
 
 PADDED_LENGTH = 64  # the paper's N for sentences of this kind
 TRAINING_ROWS = 5120

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from pyramid_bert.training.trainer import PyramidTrainer
+from pyramid_bert.training import PyramidTrainer
 
 
 def weights(classifier):

@@ -14,8 +14,8 @@ from helpers import same, stopped_at, weights
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.core import distances as distance
 from pyramid_bert.errors import CheckpointError, PyramidError
+from pyramid_bert.training import LengthSampler, TrainSettings
 from pyramid_bert.training.checkpoints import last_complete_checkpoint
-from pyramid_bert.training.trainer import LengthSampler, TrainSettings
 
 SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
 FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}

@@ -12,7 +12,7 @@ from ..families import apply_settings, restore
 from ..families.loading import load_model, load_tokenizer
 from ..runtimes.devices import find_device
 from ..schedule.base import Schedule
-from ..training.trainer import quiet_transformers
+from ..training import quiet_transformers
 
 SIZES = {"base": (12, 768, 12), "small": (12, 384, 12), "mini": (6, 384, 12), "tiny": (2, 128, 2)}
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..lab.glue.tasks import Task
     from ..text.labels import Labels
     from ..text.tables import Table
-    from ..training.trainer import TrainSettings
+    from ..training import TrainSettings
 
 EPILOG = """examples:
   pyramid-bert train --model path/to/bert --train train.csv --dev dev.csv --out my-model
@@ -212,7 +212,7 @@ def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str,
 
 
 def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
-    from ..training.trainer import TrainSettings
+    from ..training import TrainSettings
 
     preset: dict[str, Any] = {}
     if task is not None:

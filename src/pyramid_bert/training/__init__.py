@@ -1,7 +1,18 @@
 """Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, exact resume."""
 
-from .data import Dev, TrainingData
+from .callbacks import LOG, log_text, quiet_transformers
+from .data import Dev, LengthSampler, TrainingData
 from .settings import TrainSettings
-from .trainer import finetune
+from .trainer import PyramidTrainer, finetune
 
-__all__ = ["Dev", "TrainSettings", "TrainingData", "finetune"]
+__all__ = [
+    "LOG",
+    "Dev",
+    "LengthSampler",
+    "PyramidTrainer",
+    "TrainSettings",
+    "TrainingData",
+    "finetune",
+    "log_text",
+    "quiet_transformers",
+]

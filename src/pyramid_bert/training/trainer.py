@@ -30,7 +30,6 @@ from .callbacks import (
     RichProgress,
     check_tensorboard,
     log_entries,
-    log_text,
     quiet_transformers,
     sign,
     tensorboard,
@@ -295,16 +294,3 @@ def _weights_digest(model: Any) -> str:
         weights.update(name.encode())
         weights.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
     return weights.hexdigest()
-
-
-__all__ = [
-    "LOG",
-    "Dev",
-    "LengthSampler",
-    "PyramidTrainer",
-    "TrainSettings",
-    "TrainingData",
-    "finetune",
-    "log_text",
-    "quiet_transformers",
-]

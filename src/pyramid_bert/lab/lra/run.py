@@ -16,7 +16,7 @@ from ...schedule.kinds import InputSchedule
 from ...text.batches import Encoded
 from ...text.inference import outputs_of
 from ...text.metrics import classification_metrics
-from ...training.trainer import TrainingData, TrainSettings, finetune
+from ...training import TrainingData, TrainSettings, finetune
 from .data import LraData, load_lra
 from .models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
 from .presets import LraPreset
