@@ -265,7 +265,7 @@ class PyramidClassifier(Estimator):
         streaming: bool = False,
         return_radius: bool = False,
     ) -> Any:
-        """The probability of each class: (n, classes), columns in the order of `classes_`; takes what `predict` takes."""
+        """The probability of each class: (n, classes), columns as in `classes_`; takes what `predict` takes."""
         if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
         how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
