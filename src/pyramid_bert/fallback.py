@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from .certificate import Certificate, check_can_flip
 from .errors import PyramidError
 from .evidence import FIXED_WEIGHTS, Evidence, Weights, check_score, check_share, worst
 from .text.inference import outputs_of
-from .text.tables import Text
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Answers:
 
 def answers(
     classifier: Any,
-    texts: Sequence[Text],
+    texts: Iterable[Any],
     *,
     batch_size: int = 32,
     progress: bool = False,

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import UsageError
-from .options import add_data_options, add_json_option, messages, print_json, read_data
+from .options import add_data_options, add_device_option, add_json_option, messages, print_json, read_data
 
 SCORES = ("confidence", "radius", "both")
 EPILOG = """examples:
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--dry-run", action="store_true", help="print the table, save nothing")
     add_data_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from ..classifier import PyramidClassifier
     from ..evidence import removed_by_share
 
-    classifier = PyramidClassifier.load(args.model)
+    classifier = PyramidClassifier.load(args.model, device=args.device)
     trial = trial_of(classifier, texts, score=args.score, batch_size=args.batch_size, progress=True)
     assert classifier.settings is not None
     certificate = Certificate.of(trial, args.score, classifier.settings.to_dict())
