@@ -4,9 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo
+# What tests the rooms `schedule` and `core`: contracts, slow references, counts, and the order of imports.
+CORE_TESTS := tests/property tests/reference/test_k_center.py tests/reference/test_cluster.py \
+	tests/reference/test_paper_table.py $(addprefix tests/unit/test_,$(addsuffix .py,schedule cost config errors reduction imports))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types clean
+.PHONY: help demo check test lint types clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,17 +17,24 @@ help: ## Show the targets
 demo: $(DEMO_STAMP) ## Fine-tune a dense and a pyramid classifier on film reviews and compare them (minutes on two cores)
 	$(BIN)/pyramid-bert demo
 
-test: $(DEMO_STAMP) ## Run the linter, the type checker and all tests
+check: $(STAMP) ## Run the linter, the type checker and the tests of the method: under 90 seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto $(CORE_TESTS)
 
-lint: $(STAMP) ## Run the linter alone, and mend what it can
+test: $(DEMO_STAMP) ## Run the linter, the type checker and all tests, in parallel where that is safe
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not serial"
+	$(BIN)/python -m pytest -m serial
+
+lint: $(STAMP) ## Run the linter, and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMP) ## Run the type checker alone
+types: $(STAMP) ## Run the type checker
 	$(BIN)/mypy
 
 clean: ## Remove the environment and what was built

@@ -11,7 +11,7 @@ import json
 import math
 import reprlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Real
 from pathlib import Path
@@ -256,7 +256,7 @@ class Answers:
 
 def answers(
     classifier: Any,
-    texts: Sequence[Text],
+    texts: Iterable[Any],
     *,
     batch_size: int = 32,
     progress: bool = False,

@@ -1,25 +1,77 @@
-"""Checks of single values, with errors that say what was given, what is allowed and what to do."""
+"""Checks of single values. Every error says what was given, what is allowed and, where there is one, a remedy."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from math import inf, isfinite
 from numbers import Integral, Real
 
-from .errors import PyramidError
+from .errors import PyramidError, UnknownNameError
 
 
-def check_ratio(value: float) -> None:
+def check_number(
+    name: str,
+    value: object,
+    low: float = 0,
+    high: float = inf,
+    hint: str = "",
+    *,
+    whole: bool = False,
+    above: bool = False,
+    error: type[PyramidError] = PyramidError,
+) -> None:
+    """Raises unless `value` is a finite number in `low` to `high`, both included.
+
+    Args:
+        name: What the value is called in the error.
+        value: The value.
+        low: The least that is allowed.
+        high: The most that is allowed.
+        hint: A remedy, or the reason for the limits.
+        whole: Only integers are allowed.
+        above: `low` itself is not allowed.
+        error: What is raised.
+
+    Example:
+        >>> check_number("epochs", 3, 1, 100)
+        >>> check_number("epochs", 0, 1, 100, "one is the least")
+        Traceback (most recent call last):
+        pyramid_bert.errors.PyramidError: epochs must be a number in 1-100, got 0; one is the least
+    """
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and isfinite(value)
+    if number and low <= value <= high and not (above and value == low):  # type: ignore[operator]
+        return
+    kind = "an integer" if whole else "a number"
+    if above:
+        allowed = f"{kind} above {low:g}" if high == inf else f"in ({low:g}, {high:g}]"
+    else:
+        allowed = f"{kind} of at least {low:g}" if high == inf else f"{kind} in {low:g}-{high:g}"
+    raise error(f"{name} must be {allowed}, got {value!r}{hint and '; '}{hint}")
+
+
+def check_int(name: str, value: object, low: int, hint: str) -> None:
+    """Raises unless `value` is an integer of at least `low`."""
+    check_number(name, value, low, hint=hint, whole=True)
+
+
+def check_ratio(value: object) -> None:
     """Raises unless `value` can be a keep ratio."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value <= 1:
-        raise PyramidError(f"keep_ratio must be in (0, 1], got {value!r}; the paper uses 0.1-0.75")
-
-
-def check_int(name: str, value: int, low: int, hint: str) -> None:
-    """Raises unless `value` is a whole number of at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
-        raise PyramidError(f"{name} must be an integer of at least {low}, got {value!r}; {hint}")
+    check_number("keep_ratio", value, 0, 1, "the paper uses 0.1-0.75", above=True)
 
 
 def check_layer(name: str, value: int, layers: int) -> None:
     """Raises unless `value` is the number of one of the model's layers."""
     if value > layers:
         raise PyramidError(f"{name} must be in 1-{layers}, got {value}; the model has {layers} layers")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raises unless `value` is a bool."""
+    if not isinstance(value, bool):
+        raise PyramidError(f"{name} must be true or false, got {value!r}")
+
+
+def check_choice(name: str, value: object, known: Collection[str]) -> None:
+    """Raises, naming the nearest, unless `value` is one of `known`."""
+    if value not in known:
+        raise UnknownNameError(name, value, known)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,38 +14,41 @@ from numpy.typing import NDArray
 
 from .certificate import FILE as CERTIFICATE
 from .certificate import Answers, Certificate, answers
+from .checks import check_choice
 from .config import PyramidConfig
-from .errors import CheckpointError, DataError, PyramidError
+from .errors import CheckpointError, PyramidError
+from .estimator import Estimator
 from .explain.explanation import Explanation
 from .explain.tracing import explain
 from .families import new_head, positions_of
 from .families.hub import apply_settings, is_pyramid, pyramid_settings, restore
 from .families.loading import load_model, load_tokenizer
 from .files import check_replaceable, replacing_folder, write_text
+from .runtimes.devices import find_device
 from .runtimes.packed import Optimization, optimize
 from .runtimes.processes import first_process
 from .schedule.base import Schedule
-from .text.batches import Encoded, collate, encode
-from .text.inference import outputs_of
-from .text.labels import Labels
+from .text.batches import CUT, Encoded, collate, encode
+from .text.labels import RECORD, Labels, Where, read_record, saved_labels
 from .text.metrics import metrics_of
 from .text.tables import Text
+from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 from .training.distillation import check_teacher
-from .training.trainer import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 
-_RECORD = "classifier.json"
 # What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
-WRITTEN = (
-    *("config.json", _RECORD, "model*.safetensors*", "*token*.json", "vocab.txt", "checkpoints", LOG, CERTIFICATE),
-    ".*",
-)
+WRITTEN = (RECORD, LOG, CERTIFICATE, *"config.json model*.safetensors* *token*.json vocab.txt checkpoints .*".split())
+_PARAMETERS = ("model", "tokenizer", "labels", "max_length", "device", "attn_implementation", "training")
+_DEFAULTS = TrainSettings()
 
 
-class PyramidClassifier:
-    """A classifier (or regressor) of texts or pairs of texts.
+class PyramidClassifier(Estimator):
+    """A classifier (or regressor) of texts or pairs of texts, with scikit-learn's methods.
+
+    The parameters are kept as they are given, and the model is loaded when it is first used. So `clone`,
+    `cross_val_score`, `Pipeline` and `GridSearchCV` of scikit-learn take it like any other estimator.
 
     Example:
-        clf = PyramidClassifier.from_pretrained("path/to/bert", schedule=Schedule.exponential(0.25, last_layer=6))
+        clf = PyramidClassifier("path/to/bert", schedule=Schedule.exponential(0.25, last_layer=6))
         clf.fit(texts, labels)
         clf.predict(["a fine film"])
 
@@ -52,20 +56,56 @@ class PyramidClassifier:
         model: The transformers model, a pyramid unless asked otherwise.
         tokenizer: Its tokenizer.
         labels: What the model predicts; None until it is known.
-        max_length: Texts are cut to so many tokens; None refuses texts that are too long for the model.
+        max_length: Texts are cut to this many tokens; None refuses texts that are too long for the model.
         history: The log of the last `fit`: losses, learning rates and metrics by step.
         certificate: How likely its answers differ from the dense model's; None until one is fitted.
     """
 
+    LOADED = ("model", "tokenizer", "labels", "max_length", "history", "certificate")
+    PARAMETERS = (*_PARAMETERS, *(field.name for field in fields(PyramidConfig)))
+    model: Any
+    tokenizer: Any
+    labels: Labels | None
+    max_length: int | None
+    history: list[dict[str, Any]]
+    certificate: Certificate | None
+
     def __init__(
-        self, model: Any, tokenizer: Any, *, labels: Labels | None = None, max_length: int | None = None
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        schedule: Schedule | Literal["dense"] | None = None,
+        selector: str | None = None,
+        labels: Labels | None = None,
+        max_length: int | None = None,
+        device: str | torch.device | None = None,
+        attn_implementation: str | None = None,
+        training: TrainSettings = _DEFAULTS,
+        **settings: Any,
     ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.labels = labels
-        self.max_length = max_length
-        self.history: list[dict[str, Any]] = []
-        self.certificate: Certificate | None = None
+        """Keeps the parameters.
+
+        Args:
+            model: The folder of a bare encoder, a dense classifier or a saved pyramid; its name on the hub; or a
+                transformers model, which is used as it is unless a schedule or other settings are given.
+            tokenizer: The model's own if None.
+            schedule: How many tokens each layer keeps. None keeps a saved pyramid's own, and takes
+                `default_schedule` for a dense model; "dense" drops nothing.
+            selector: Which tokens stay; "coreset" unless a saved pyramid has another.
+            labels: What the model predicts; a saved classifier's own if None.
+            max_length: Cut texts to this many tokens; a saved classifier's own if None.
+            device: "cpu", "cuda", "mps"; None takes the accelerator that torch sees, else the CPU. A transformers
+                model stays where it is if None.
+            attn_implementation: "sdpa" (default) or "eager".
+            training: How `fit` trains, unless it is told otherwise.
+            **settings: The further fields of `PyramidConfig`.
+        """
+        given = {"model": model, "tokenizer": tokenizer, "schedule": schedule, "selector": selector, "labels": labels}
+        given |= {"max_length": max_length, "device": device, "attn_implementation": attn_implementation}
+        self._parameters = {**given, "training": training, **settings}
+        for name in settings:
+            check_choice("parameter", name, self.PARAMETERS)
 
     @classmethod
     def from_pretrained(
@@ -73,51 +113,73 @@ class PyramidClassifier:
         path: str | Path,
         schedule: Schedule | Literal["dense"] | None = None,
         selector: str | None = None,
-        *,
-        max_length: int | None = None,
-        attn_implementation: str | None = None,
-        **settings: Any,
+        **parameters: Any,
     ) -> PyramidClassifier:
-        """A classifier from a bare encoder, a dense classifier, or a saved pyramid.
+        """The classifier with these parameters, loaded at once; see the constructor."""
+        made = cls(path, schedule=schedule, selector=selector, **parameters)
+        made._load()
+        return made
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, attn_implementation: str | None = None, device: str | torch.device | None = None
+    ) -> PyramidClassifier:
+        """The classifier that `save` wrote, dense or pyramid as it was."""
+        made = cls(folder, schedule="dense", attn_implementation=attn_implementation, device=device)
+        made._load(as_saved=True)
+        return made
+
+    def _load(self, *, as_saved: bool = False) -> None:
+        """Sets the attributes that the parameters stand for.
 
         Args:
-            path: The folder of the model, or its name on the hub.
-            schedule: How many tokens each layer keeps. None keeps a saved pyramid's own, and takes
-                `default_schedule` for a dense model; "dense" drops nothing.
-            selector: Which tokens stay; "coreset" unless a saved pyramid has another.
-            max_length: Cut texts to so many tokens; a saved classifier's own if None.
-            attn_implementation: "sdpa" (default) or "eager".
-            **settings: The further fields of `PyramidConfig`.
+            as_saved: Keep the model dense or a pyramid, as it was saved; raises if it is not a trained classifier.
         """
-        with quiet_transformers():
-            model, new_head = load_model(path, attn_implementation=attn_implementation)
-            tokenizer = load_tokenizer(path)
+        given = self._parameters
+        model, tokenizer, labels, source = given["model"], given["tokenizer"], given["labels"], given["model"]
+        record, is_path = {}, isinstance(source, str | Path)
+        device = find_device(given["device"]) if is_path or given["device"] is not None else None
+        if is_path:
+            with quiet_transformers():
+                model, head_is_new = load_model(source, attn_implementation=given["attn_implementation"])
+                tokenizer = load_tokenizer(source) if tokenizer is None else tokenizer
+            if as_saved and head_is_new:
+                raise _untrained(source, model)
+            record = read_record(source)
+            labels = saved_labels(source, record, model.config) if labels is None and not head_is_new else labels
         saved = pyramid_settings(model)
-        if selector is not None:
-            settings["selector"] = selector
+        if as_saved:
+            given["schedule"] = "dense" if saved is None else None  # a clone is to be the same
+        else:
+            self._apply(model, by_default=is_path)
+        self.model = model if device is None else model.to(device)
+        self.tokenizer, self.labels, self.history = tokenizer, labels, []
+        self.max_length = record.get("max_length") if given["max_length"] is None else given["max_length"]
+        # A certificate is valid for one pyramid only.
+        self.certificate = Certificate.load(source) if is_path and saved and self.settings == saved else None
+
+    def _apply(self, model: Any, *, by_default: bool) -> None:
+        """Turns `model` into the pyramid that the parameters ask for, or into a dense model."""
+        given = self._parameters.items()
+        settings = {name: value for name, value in given if name not in _PARAMETERS and value is not None}
+        schedule = settings.pop("schedule", None)
         if schedule == "dense":
             if settings:
                 raise PyramidError(f"a dense model has no {', '.join(settings)}; leave out schedule='dense'")
             restore(model)
-        else:
+        elif by_default or schedule is not None or settings:
             apply_settings(model, schedule, settings)
-        if max_length is None:
-            max_length = (_read_record(path) or {}).get("max_length")
-        made = cls(model, tokenizer, labels=None if new_head else _saved_labels(path, model), max_length=max_length)
-        if made.settings is not None and made.settings == saved:  # a certificate speaks of this pyramid alone
-            made.certificate = Certificate.load(path)
-        return made
 
     # ---- scikit-learn's verbs ----
 
     def fit(
         self,
-        texts: Sequence[Text],
+        texts: Iterable[Any],
         labels: Sequence[Any],
         *,
         settings: TrainSettings | None = None,
         teacher: PyramidClassifier | None = None,
-        dev: tuple[Sequence[Text], Sequence[Any]] | None = None,
+        dev: tuple[Iterable[Any], Sequence[Any]] | None = None,
         output_dir: str | Path | None = None,
         log_dir: str | Path | None = None,
         progress: bool = True,
@@ -126,32 +188,32 @@ class PyramidClassifier:
         """Fine-tunes on texts and labels, and returns itself. Float labels make it a regressor.
 
         Args:
-            texts: Texts, or pairs of texts.
-            labels: One a text: strings or ints for classes, floats for regression.
-            settings: How to train.
-            teacher: A trained classifier, usually dense, whose outputs for the texts are learned beside the labels.
+            texts: Texts or pairs of texts: a list, a numpy array, a pandas column or frame, or what `encode` returned.
+            labels: One per text: strings or ints for classes, floats for regression.
+            settings: How to train; the parameter `training` if None.
+            teacher: A trained classifier, usually dense, whose outputs are learned together with the labels.
             dev: Texts and labels to evaluate on after each epoch; `history` keeps the metrics, and the setting
                 `patience` stops early by them.
-            output_dir: Where checkpoints and a log go; a stopped run with the same arguments goes on from there.
-            log_dir: Where event files for TensorBoard go.
-            progress: Show a bar.
+            output_dir: Where checkpoints and a log are written; a stopped run with the same arguments resumes there.
+            log_dir: Where event files for TensorBoard are written.
+            progress: Show a progress bar.
             **changes: Single fields of `TrainSettings`, instead of `settings`.
         """
         if settings is not None and changes:
             raise PyramidError("give fit either settings or single fields of TrainSettings, not both")
-        settings = settings or TrainSettings(**changes)
+        settings = settings or replace(self._parameters["training"], **changes)
+        texts = texts if isinstance(texts, Sized) else list(texts)
         found = Labels.of(labels, len(texts))
         if teacher is not None and found.fits_into(teacher.known_labels()):
             found = teacher.known_labels()
-        new_head = self.labels is None or not found.fits_into(self.labels)
-        known = found if new_head or self.labels is None else self.labels
+        known = found if self.labels is None or not found.fits_into(self.labels) else self.labels
         if teacher is not None:
             check_teacher(teacher, self, known, hidden=settings.hidden_weight > 0)
         data = self._training_data(texts, labels, known)
-        measured = None if dev is None else self._dev(*dev, known, settings)
-        if new_head:
+        measured = Dev.of(self.model, self._training_data(*dev, known), known, dev[1], settings) if dev else None
+        if known is not self.labels:
             self.new_head(known, settings.seed)
-        self.certificate = None  # it spoke of the weights that there were
+        self.certificate = None  # it was valid for the old weights
         self.history = finetune(
             self.model,
             self.tokenizer,
@@ -163,88 +225,97 @@ class PyramidClassifier:
             log_dir=log_dir,
             progress=progress,
             title="training the pyramid" if is_pyramid(self.model) else "training the dense model",
+            device=self.model.device,
         )
         return self
 
-    def _training_data(self, texts: Sequence[Text], labels: Sequence[Any], known: Labels) -> TrainingData:
-        targets = known.targets(labels, texts=len(texts))
-        return TrainingData(self.encode(texts), targets, self.tokenizer.pad_token_id)
+    def _training_data(self, texts: Iterable[Any], labels: Sequence[Any], known: Labels) -> TrainingData:
+        items = self.encode(texts)
+        return TrainingData(items, known.targets(labels, texts=len(items)), self.tokenizer.pad_token_id)
 
-    def _dev(self, texts: Sequence[Text], labels: Sequence[Any], known: Labels, settings: TrainSettings) -> Dev:
-        """The dev data, and how to measure on it in the middle of training."""
-        data = self._training_data(texts, labels, known)
-        metric = settings.metric_for(regression=known.classes is None)
-        # A dry run: what would fail after the first epoch fails now.
-        metrics_of(known, labels, np.arange(len(data) * known.outputs).reshape(len(data), known.outputs))
-
-        def measure() -> dict[str, float]:
-            size = settings.eval_batch_size
-            outputs = outputs_of(self.model, data.items, data.pad_id, batch_size=size, share=True)
-            return metrics_of(known, labels, outputs.logits.numpy())
-
-        return Dev(data, measure, metric)
-
-    @overload
-    def predict(self, texts: Sequence[Text], *, return_radius: Literal[False] = ..., **how: Any) -> NDArray[Any]: ...
-    @overload
     def predict(
-        self, texts: Sequence[Text], *, return_radius: Literal[True], **how: Any
-    ) -> tuple[NDArray[Any], NDArray[Any]]: ...
-    def predict(self, texts: Sequence[Text], *, return_radius: bool = False, **how: Any) -> Any:
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        progress: bool = False,
+        fallback: float | None = None,
+        score: str | None = None,
+        streaming: bool = False,
+        return_radius: bool = False,
+    ) -> Any:
         """The predicted label of each text: (n,), or numbers for a regressor.
 
-        Args:
-            texts: Texts, or pairs of texts.
-            return_radius: Also return the covering radius (n, layers) of each layer, 0 where it drops nothing. The
-                core-set that is chosen step by step knows it anyway; all others compute it for this.
-            **how: `batch_size`, `progress`, and `fallback`, a share of the texts to run again; see `answers`.
+        The arguments are those of `answers`. With `return_radius` the covering radii (n, layers) are returned as well.
         """
-        found = self.answers(texts, radius=return_radius, **how)
+        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
+        found = answers(self, texts, batch_size=batch_size, progress=progress, **how)
         labels = self.known_labels().decode(found.logits)
         return (labels, found.radius) if return_radius else labels
 
-    @overload
     def predict_proba(
-        self, texts: Sequence[Text], *, return_radius: Literal[False] = ..., **how: Any
-    ) -> NDArray[Any]: ...
-    @overload
-    def predict_proba(
-        self, texts: Sequence[Text], *, return_radius: Literal[True], **how: Any
-    ) -> tuple[NDArray[Any], NDArray[Any]]: ...
-    def predict_proba(self, texts: Sequence[Text], *, return_radius: bool = False, **how: Any) -> Any:
-        """The probability of each class for each text: (n, classes), columns in the order of `classes_`.
-
-        Takes what `predict` takes.
-        """
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        progress: bool = False,
+        fallback: float | None = None,
+        score: str | None = None,
+        streaming: bool = False,
+        return_radius: bool = False,
+    ) -> Any:
+        """The probability of each class: (n, classes), columns as in `classes_`; takes what `predict` takes."""
         if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
-        found = self.answers(texts, radius=return_radius, **how)
+        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
+        found = answers(self, texts, batch_size=batch_size, progress=progress, **how)
         chances = torch.from_numpy(found.logits).softmax(dim=1).numpy()
         return (chances, found.radius) if return_radius else chances
 
-    def predict_logits(self, texts: Sequence[Text], **how: Any) -> NDArray[Any]:
-        """The raw outputs of the model: (n, classes). Texts run sorted by length and come back in their own order."""
-        return self.answers(texts, **how).logits
+    def predict_logits(
+        self, texts: Iterable[Any], *, batch_size: int = 32, progress: bool = False, fallback: float | None = None
+    ) -> NDArray[Any]:
+        """The raw outputs of the model: (n, classes), in the order of the texts."""
+        return self.answers(texts, batch_size=batch_size, progress=progress, fallback=fallback).logits
 
-    def answers(self, texts: Sequence[Text], **how: Any) -> Answers:
-        """The raw outputs and what else is known of them: covering radii, which texts were run again, and why.
+    def answers(
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        progress: bool = False,
+        radius: bool = False,
+        fallback: float | None = None,
+        score: str | None = None,
+        streaming: bool = False,
+    ) -> Answers:
+        """The raw outputs and what is known about them: covering radii, which texts were run again, and why.
 
         Args:
-            texts: Texts, or pairs of texts.
-            **how: `batch_size` and `progress`; `radius=True` for the covering radii; `fallback`, the share of the
-                texts that is run again with all tokens, the most doubtful first; `streaming=True` to run again what
-                reaches the threshold of the `certificate` for that share, whatever else is in the list.
+            texts: Texts or pairs of texts, as `fit` takes them. They run sorted by length.
+            batch_size: Texts at a time.
+            progress: Show a progress bar.
+            radius: Return the covering radius of each layer, 0 where it drops nothing. The core-set that is chosen
+                step by step knows it anyway; all others compute it for this.
+            fallback: The share of the texts that is run again with all tokens, the most doubtful first.
+            score: Deprecated: confidence is the only score.
+            streaming: Run again what reaches the threshold of the `certificate` for that share, whatever the other
+                texts are.
         """
-        return answers(self, texts, **how)
+        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": radius}
+        return answers(self, texts, batch_size=batch_size, progress=progress, **how)
 
     def evaluate(
-        self, texts: Sequence[Text], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
+        self, texts: Iterable[Any], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
     ) -> dict[str, float]:
         """Metrics by name: accuracy, f1 and matthews for classes; spearman, pearson and rmse for numbers."""
-        known = self.known_labels()
+        known, texts = self.known_labels(), texts if isinstance(texts, Sized) else list(texts)
         known.targets(labels, texts=len(texts))  # refuses unknown labels before any work
-        logits = self.predict_logits(texts, batch_size=batch_size, progress=progress)
-        return metrics_of(known, labels, logits)
+        return metrics_of(known, labels, self.predict_logits(texts, batch_size=batch_size, progress=progress))
+
+    def score(self, texts: Iterable[Any], labels: Sequence[Any]) -> float:
+        """The accuracy; for numbers Spearman's correlation, by which training chooses the best weights as well."""
+        return next(iter(self.evaluate(texts, labels).values()))
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -268,10 +339,7 @@ class PyramidClassifier:
         return self
 
     def save(self, folder: str | Path) -> None:
-        """Writes model, tokenizer and labels to a folder, from which `load` and the Auto classes read them.
-
-        Where several processes train together the first one writes.
-        """
+        """Writes model, tokenizer and labels to a folder for `load` and the Auto classes; the first process does."""
         if not first_process():
             return
         target = Path(folder)
@@ -281,38 +349,31 @@ class PyramidClassifier:
             self.model.save_pretrained(scratch)
             self.tokenizer.save_pretrained(scratch)
             record = {"format": 1, "classes": known.classes, "numbered": known.numbered, "max_length": self.max_length}
-            write_text(scratch / _RECORD, json.dumps(record, ensure_ascii=False, indent=1))
+            write_text(scratch / RECORD, json.dumps(record, ensure_ascii=False, indent=1))
             if self.history:
                 write_text(scratch / LOG, log_text(self.history))
             if self.certificate is not None:
                 self.certificate.save(scratch)
-
-    @classmethod
-    def load(cls, folder: str | Path, *, attn_implementation: str | None = None) -> PyramidClassifier:
-        """The classifier that `save` wrote, dense or pyramid as it was."""
-        with quiet_transformers():
-            model, new_head = load_model(folder, attn_implementation=attn_implementation)
-            tokenizer = load_tokenizer(folder)
-        if new_head:
-            kind = ", ".join(model.config.architectures or [type(model).__name__])
-            raise CheckpointError(
-                f"{folder} ({kind}) holds an encoder without a trained classifier that gives a text one label; train "
-                f"one with `pyramid-bert train --model {folder}`, or with from_pretrained and fit"
-            )
-        max_length = (_read_record(folder) or {}).get("max_length")
-        loaded = cls(model, tokenizer, labels=_saved_labels(folder, model), max_length=max_length)
-        loaded.certificate = Certificate.load(folder)
-        return loaded
 
     @property
     def settings(self) -> PyramidConfig | None:
         """The pyramid's settings; None for a dense model."""
         return pyramid_settings(self.model)
 
-    def encode(self, texts: Sequence[Text]) -> list[Encoded]:
-        """The texts as the model reads them, at their true lengths."""
-        positions = positions_of(self.model)
-        return encode(self.tokenizer, texts, positions=positions, max_length=self.max_length)
+    def encode(self, texts: Iterable[Any], *, where: Where | None = None, remedy: str = CUT) -> list[Encoded]:
+        """The texts as token ids, at their true lengths.
+
+        Every method takes these in place of texts, so that a text which is used twice is tokenized once.
+
+        Args:
+            texts: Texts or pairs of texts, as `fit` takes them; encoded ones are returned as they are.
+            where: Names the place of a text in errors, like `Table.where`.
+            remedy: What the error for a text that is too long tells the user to do.
+        """
+        if isinstance(texts, list) and texts and isinstance(texts[0], Encoded):
+            return texts
+        positions, cut = positions_of(self.model), self.max_length
+        return encode(self.tokenizer, texts, positions=positions, max_length=cut, where=where, remedy=remedy)
 
     def known_labels(self) -> Labels:
         """What the model predicts; raises when it has not learned anything yet."""
@@ -321,42 +382,15 @@ class PyramidClassifier:
         return self.labels
 
     def new_head(self, labels: Labels, seed: int) -> None:
-        """A fresh classifier layer for these labels; its weights depend on the seed alone."""
-        model = self.model
-        new_head(model, labels.outputs, seed)
-        model.config.problem_type = "regression" if labels.classes is None else "single_label_classification"
-        if labels.classes is not None:
-            model.config.id2label = {i: str(name) for i, name in enumerate(labels.classes)}
-            model.config.label2id = {str(name): i for i, name in enumerate(labels.classes)}
+        """A fresh classifier layer for these labels; its weights depend on the seed only."""
+        new_head(self.model, labels.outputs, seed)
+        labels.write_to(self.model.config)
         self.labels = labels
 
 
-def _read_record(path: str | Path) -> dict[str, Any] | None:
-    file = Path(path) / _RECORD
-    if not file.is_file():
-        return None
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{file} is damaged: {error}") from error
-    if not isinstance(record, dict) or "classes" not in record:
-        raise CheckpointError(f"{file} is damaged: it names no classes")
-    return record
-
-
-def _saved_labels(path: str | Path, model: Any) -> Labels:
-    """The labels of a trained classifier: as we saved them, or as transformers names them."""
-    record = _read_record(path)
-    if record is not None:
-        classes = record["classes"]
-    elif model.config.num_labels == 1:
-        classes = None
-    else:
-        classes = [model.config.id2label[i] for i in range(model.config.num_labels)]
-    labels = Labels(None if classes is None else tuple(classes), bool((record or {}).get("numbered")))
-    if labels.outputs != model.config.num_labels:
-        raise DataError(f"{path} names {labels.outputs} classes, but its model has {model.config.num_labels} outputs")
-    return labels
-
-
-__all__ = ["PyramidClassifier"]
+def _untrained(path: str | Path, model: Any) -> CheckpointError:
+    kind = ", ".join(model.config.architectures or [type(model).__name__])
+    return CheckpointError(
+        f"{path} ({kind}) holds an encoder without a trained classifier that gives a text one label; train one with "
+        f"`pyramid-bert train --model {path}`, or with from_pretrained and fit"
+    )

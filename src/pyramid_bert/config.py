@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .checks import check_int, check_layer
+from .checks import check_choice, check_flag, check_int, check_layer, check_number
 from .core.coreset import CentersPerStep, centers_in_a_step
 from .core.distances import METRICS
 from .core.selectors import get_selector
 from .cost import PLACEMENTS, Cost, Placement, Sizes
-from .errors import PyramidError, UnknownNameError
+from .errors import PyramidError
 from .schedule.base import Schedule
 from .schedule.kinds import AdaptiveSchedule, StridedSchedule
 
@@ -84,13 +84,10 @@ class PyramidConfig:
             ("placement", self.placement, PLACEMENTS),
             ("metric", self.metric, TOKEN_METRICS),
         ):
-            if value not in known:
-                raise UnknownNameError(name, value, known)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**31:
-            raise PyramidError(f"seed must be an integer in 0-{2**31 - 1}, got {self.seed!r}")
+            check_choice(name, value, known)
+        check_number("seed", self.seed, 0, 2**31 - 1, whole=True)
         for name in ("weighted", "cls_only"):
-            if not isinstance(getattr(self, name), bool):
-                raise PyramidError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
         centers_in_a_step(self.centers_per_step, 2)

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -24,7 +24,7 @@ from .errors import DataError, PyramidError
 from .explain.terminal import token_pyramid
 from .families.hub import pyramidize
 from .schedule.base import Schedule
-from .training.trainer import TrainSettings
+from .training import TrainSettings
 
 PADDED_LENGTH = 64  # the paper's N for sentences of this kind
 TRAINING_ROWS = 5120
@@ -83,7 +83,14 @@ def demo_reviews() -> tuple[list[str], list[str]]:
     return [row["text"] for row in rows], [("negative", "positive")[int(row["label"])] for row in rows]
 
 
-def run_demo(*, rows: int | None = None, save: str | None = None, seed: int = 0, as_json: bool = False) -> None:
+def run_demo(
+    *,
+    rows: int | None = None,
+    save: str | None = None,
+    seed: int = 0,
+    as_json: bool = False,
+    device: str | None = None,
+) -> None:
     """Trains, measures and prints.
 
     Args:
@@ -91,6 +98,7 @@ def run_demo(*, rows: int | None = None, save: str | None = None, seed: int = 0,
         save: Folder for the trained pyramid.
         seed: Seed of the training.
         as_json: Print the numbers as JSON instead of a table.
+        device: Where the models run; see `PyramidClassifier`.
     """
     model, (texts, labels) = demo_model(), demo_reviews()
     available = len(texts) - TEST_ROWS
@@ -104,8 +112,9 @@ def run_demo(*, rows: int | None = None, save: str | None = None, seed: int = 0,
     )
     settings = TrainSettings(epochs=1, learning_rate=1e-4, batch_size=BATCH_SIZE, seed=seed, warmup_ratio=0.1)
     trained = {}
-    for name, schedule in (("dense", "dense"), ("pyramid", SCHEDULE)):
-        classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH)  # type: ignore[arg-type]
+    plans: dict[str, Schedule | Literal["dense"]] = {"dense": "dense", "pyramid": SCHEDULE}
+    for name, schedule in plans.items():
+        classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH, device=device)
         trained[name] = classifier.fit(texts[:used], labels[:used], settings=settings)
     trained["dense, then pyramid"] = _as_pyramid(trained["dense"])
     if save:

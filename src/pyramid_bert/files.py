@@ -1,4 +1,4 @@
-"""Writing files so that an interruption loses nothing: everything appears whole or not at all."""
+"""Atomic writes: a file or folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # a temporary file is its owner's alone; this one is to be read and served
+        os.chmod(name, 0o644)  # mkstemp makes a file that only its owner can read
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyramid_bert.training.trainer import TrainSettings
+from pyramid_bert.training import TrainSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 

@@ -51,7 +51,7 @@ def test_one_text_instead_of_a_list(untrained):
 def test_long_texts_are_cut_when_asked_for(tiny_model_dir):
     clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE, max_length=32)
     assert clf.predict(["fine " * 200]).shape == (1,)
-    with pytest.raises(DataError, match=r"max_length must be in 2-128, got 500"):
+    with pytest.raises(DataError, match=r"max_length must be an integer in 2-128, got 500"):
         PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE, max_length=500).predict(["fine"])
 
 

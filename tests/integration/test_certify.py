@@ -27,7 +27,7 @@ def test_certify_then_predict_with_a_fallback(capsys, model, sentiment_files, tm
     dev = sentiment_files / "dev.csv"
     code, _, err = call(capsys, "predict", model, "a fine film", "--fallback", "0.2")
     assert code == 1
-    assert f"--fallback goes by a certificate, and {model} has none" in err
+    assert f"--fallback needs a certificate, and {model} has none" in err
     assert f"pyramid-bert certify {model}" in err
 
     code, out, _ = call(capsys, "certify", model, "--data", dev, "--dry-run", "--json")

@@ -47,6 +47,22 @@ def test_help_teaches_and_does_not_wait_for_torch(command):
     assert "examples:" in done.stdout
 
 
+RUN_MODELS = "demo train evaluate predict certify explain speedup bench theory report".split()
+
+
+@pytest.mark.parametrize("command", [*RUN_MODELS, "lra train", "lra bench"])
+def test_every_command_that_runs_a_model_takes_a_device(capsys, command):
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    assert "--device {auto,cpu,cuda,mps}" in capsys.readouterr().out
+
+
+def test_a_device_that_is_not_there(capsys, model, monkeypatch):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    assert main(["predict", str(model), "a fine film", "--device", "mps"]) == 1
+    assert capsys.readouterr().err == ("pyramid-bert: torch sees no device 'mps' here, only cpu; use one, or 'auto'\n")
+
+
 def test_train_evaluate_predict_explain(capsys, model, sentiment_files, tmp_path):
     metrics = json.loads(output(capsys, "evaluate", model, "--data", sentiment_files / "dev.csv", "--json"))
     assert metrics["accuracy"] > 0.9
@@ -137,7 +153,7 @@ def test_mistakes_get_a_message_and_no_traceback(capsys, arguments, code, messag
     ("options", "message"),
     [
         (["--epochs", "0"], "epochs must be a number"),
-        (["--seed", "-1"], "seed must be a whole number"),
+        (["--seed", "-1"], "seed must be an integer"),
         (["--keep-ratio", "0.5", "--last-layer", "2", "--selector", "corset"], "did you mean 'coreset'"),
         (["--dense", "--keep-ratio", "0.5", "--last-layer", "2"], "--dense keeps every token"),
     ],

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from helpers import near
 
 import pyramid_bert
 from pyramid_bert.errors import PyramidError
+
+pytestmark = pytest.mark.serial
 
 # What each process of a Python user runs: it trains, and leaves a digest of its weights.
 SCRIPT = """
@@ -93,10 +95,6 @@ def environment():
     return {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
 
 
-def near(a, b):
-    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], atol=1e-4) for name in a)
-
-
 def read(folder, name):
     return (folder / name).read_text()
 
@@ -109,7 +107,7 @@ def test_two_processes_train_the_model_that_one_would(job, two, weights_in):
     assert sorted(parts[0] + parts[1]) == sorted([*range(128)] * 2)
     assert read(two, "digest0") == read(two, "digest1")  # bit for bit, in both processes
     assert read(two, "history0") == read(two, "history1")
-    assert near(weights_in(two / "model"), weights_in(one / "model"))
+    assert near(weights_in(two / "model"), weights_in(one / "model"), atol=1e-4)
     steps = [[entry["step"] for entry in json.loads(read(out, "history0"))] for out in (two, one)]
     assert steps[0] == steps[1]  # a batch is shared, so the steps are the same
     assert not list(two.glob(".*"))  # one process wrote, and nothing was left over
@@ -132,7 +130,7 @@ def test_two_processes_learn_from_a_teacher_and_stop_together(job, weights_in, l
     history = json.loads(read(both, "history0"))
     assert [entry["step"] for entry in history if "dev_f1" in entry] == [8, 16]  # too small a rate to gain anything
     assert read(both, "digest0") == read(both, "digest1")
-    assert near(weights_in(both / "model"), weights_in(one / "model"))
+    assert near(weights_in(both / "model"), weights_in(one / "model"), atol=1e-4)
 
 
 def test_the_command_prints_once(learner_dir, sentiment_files, tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import near, same, weights
 
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.errors import CheckpointError, DataError, PyramidError
@@ -30,18 +31,6 @@ def teacher(teacher_dir):
 
 def student(folder, **settings):
     return PyramidClassifier.from_pretrained(folder, SCHEDULE, **settings)
-
-
-def weights(clf):
-    return {name: value.clone() for name, value in clf.model.state_dict().items()}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def near(a, b):
-    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], atol=1e-5) for name in a)
 
 
 def test_a_student_comes_near_its_teacher_even_where_the_labels_are_wrong(learner_dir, teacher, sentiment):

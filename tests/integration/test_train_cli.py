@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.cli import main
@@ -159,3 +160,26 @@ def test_evaluate_names_a_text_that_is_too_long(capsys, learner_dir, tmp_path):
     assert run("evaluate", tmp_path / "model", "--data", data) == 1
     told = capsys.readouterr().err
     assert f"{data}, row 2: the text has 202 tokens and the model reads at most 128; shorten it" in told
+
+
+# ---- work that is done once ----
+
+
+def test_each_text_is_tokenized_once(monkeypatch, learner_dir, tmp_path, vocabulary):
+    seen = []
+    tokenize = PreTrainedTokenizerBase.__call__
+
+    def counting(self, text, *arguments, **options):
+        seen.extend([text] if isinstance(text, str) else text)
+        return tokenize(self, text, *arguments, **options)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counting)
+    for name, words in (("train", vocabulary.words[20:44]), ("dev", vocabulary.words[50:58])):
+        rows = [f"{word},{'ab'[i % 2]}\n" for i, word in enumerate(words)]
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(rows))
+    files = ("--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--patience", 1)
+    assert run("train", "--model", learner_dir, *files, "--out", tmp_path / "model", *FAST) == 0
+    assert sorted(seen) == sorted((*vocabulary.words[20:44], *vocabulary.words[50:58]))
+    seen.clear()
+    assert run("evaluate", tmp_path / "model", "--data", tmp_path / "dev.csv") == 0
+    assert sorted(seen) == sorted(vocabulary.words[50:58])

@@ -64,11 +64,11 @@ def test_a_radius_is_a_share(radius):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"radius": 0.0, "relative": False}, "greater than 0, got 0.0"),
+        ({"radius": 0.0, "relative": False}, "above 0, got 0.0"),
         ({"radius": 0.5, "steps": 0}, "steps must be an integer of at least 1"),
         ({"radius": 0.5, "first_layer": 3, "last_layer": 2}, "last_layer must be an integer of at least 3"),
         ({"radius": 0.5, "min_tokens": 0}, "min_tokens"),
-        ({"radius": 0.5, "growth": 0}, "growth must be a number between 0 and 10, got 0"),
+        ({"radius": 0.5, "growth": 0}, r"growth must be in \(0, 10\], got 0"),
         ({"radius": 0.5, "growth": "fast"}, "got 'fast'"),
     ],
 )

@@ -11,8 +11,8 @@ from pyramid_bert import Cost, Schedule, pyramidize
 from pyramid_bert.bench.ledger import measure
 from pyramid_bert.bench.memory import PeakMemory
 from pyramid_bert.bench.roofline import Roofline, measure_roofline
-from pyramid_bert.bench.training import measure_training
-from pyramid_bert.bench.workload import Workload
+from pyramid_bert.bench.training import full_batch, measure_training
+from pyramid_bert.bench.workload import Workload, forward_all
 from pyramid_bert.cli import main
 from pyramid_bert.errors import DataError, PyramidError
 from pyramid_bert.runtimes.packed import optimize
@@ -193,6 +193,22 @@ def test_the_dense_side_of_training_may_compute_cls_alone(pair):
     ledger = measure_training(dense, pair[1], 32, batch_size=4, rounds=1)
     whole = measure_training(*pair, 32, batch_size=4, rounds=1)
     assert ledger.peak_bytes["pyramid"] < ledger.peak_bytes["dense"] < whole.peak_bytes["dense"]
+
+
+# ---- other devices ----
+
+
+def test_tensors_follow_the_model(tiny_bert):
+    """The meta device computes shapes only, and refuses tensors of the CPU as an accelerator does."""
+    model = tiny_bert().to("meta")
+    assert measure_roofline(model).bytes_per_weight == 4
+    batch = full_batch(model, 16, batch_size=3)
+    assert {name: (tensor.device.type, len(tensor)) for name, tensor in batch.items()} == {
+        "input_ids": ("meta", 3),
+        "labels": ("meta", 3),
+    }
+    model(**batch).loss.backward()
+    forward_all(model, Workload.synthetic([8, 8], vocabulary=200).tensors([[0, 1]]))
 
 
 # ---- the command line ----

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import BertConfig, BertForSequenceClassification
 
 from pyramid_bert.errors import DataError, PyramidError
 from pyramid_bert.text.labels import Labels
@@ -50,10 +51,10 @@ def test_the_loss_is_a_mixture():
 
 
 def classifier(classes=("a", "b"), vocabulary=("x",), hidden=8, positions=64, max_length=None):
-    config = SimpleNamespace(hidden_size=hidden, max_position_embeddings=positions)
+    sizes = {"hidden_size": hidden, "intermediate_size": hidden, "num_attention_heads": 1, "num_hidden_layers": 1}
     labels = Labels(classes)
     return SimpleNamespace(
-        model=SimpleNamespace(config=config),
+        model=BertForSequenceClassification(BertConfig(vocab_size=9, max_position_embeddings=positions, **sizes)),
         tokenizer=SimpleNamespace(get_vocab=lambda: {word: i for i, word in enumerate(vocabulary)}),
         known_labels=lambda: labels,
         max_length=max_length,

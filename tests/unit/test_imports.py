@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
 LAYERS = [
     {"errors", "version", "_moved"},
-    {"checks", "files"},
+    {"checks", "files", "estimator"},
     {"schedule", "cost"},
     {"core"},
     {"config"},
@@ -37,7 +37,7 @@ NO_RANK = len(LAYERS)
 UPWARD_ON_PURPOSE = {("schedule", "tune")}
 
 KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
-NO_TORCH = {"errors", "version", "checks", "files", "schedule", "cost"}
+NO_TORCH = {"errors", "version", "checks", "files", "estimator", "schedule", "cost"}
 
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
 NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
-
-from ..bench.ideal import kept_lengths
 from ..config import PyramidConfig
 from ..cost import Cost, Sizes
 from ..errors import PyramidError
 from ..families import pyramid_encoder, sizes_of
 from ..families.hub import pyramid_settings
 from ..runtimes.packed import optimization_of
+from .ideal import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
@@ -127,7 +125,7 @@ def measure(
         "sorted": (dense, by_length, None),
         "pyramid": (pyramid, by_length, None),
     }
-    runs = {name: _forward(model, workload.tensors(rows, width)) for name, (model, rows, width) in plans.items()}
+    runs = {name: _forward(workload, *plan) for name, plan in plans.items()}
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
     roofline = measure_roofline(pyramid)
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
@@ -138,7 +136,7 @@ def measure(
     entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
     return Ledger(
         entries=entries,
-        selecting=share_selecting(lambda clock: forward_all(pyramid, workload.tensors(by_length), clock)),
+        selecting=share_selecting(runs["pyramid"]),
         batch_size=batch_size,
         roofline=roofline,
         optimization=optimization_of(pyramid),
@@ -149,7 +147,7 @@ def measure(
             "padded_length": workload.padded_length,
         },
         settings=settings.to_dict(),
-        machine=describe_machine(),
+        machine={**describe_machine(), "device": str(pyramid.device)},
         rounds=rounds,
         seconds=timing.seconds,
     )
@@ -160,8 +158,9 @@ def _check_alike(dense: str | None, pyramid: str | None) -> None:
         raise PyramidError(f"both sides must run alike, got weights {dense} and {pyramid}; optimize both or neither")
 
 
-def _forward(model: Any, batches: list[dict[str, Tensor]]) -> Callable[[], None]:
-    return lambda: forward_all(model, batches)
+def _forward(workload: Workload, model: Any, rows: list[list[int]], width: int | None) -> Callable[..., None]:
+    batches = workload.tensors(rows, width, model.device)
+    return lambda record=None: forward_all(model, batches, record)
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ def _entry(
     name: str,
     timing: Timing,
     work: dict[str, _Work],
-    runs: dict[str, Callable[[], None]],
+    runs: dict[str, Callable[..., None]],
     workload: Workload,
 ) -> Entry:
     with PeakMemory() as memory:

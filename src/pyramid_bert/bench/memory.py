@@ -1,4 +1,4 @@
-"""Peak memory of tensors, counted exactly: every storage is seen when it is made and when it is freed."""
+"""Peak memory of tensors, counted exactly at every allocation and release."""
 
 from __future__ import annotations
 

@@ -10,14 +10,19 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from ..families import apply_settings, restore
 from ..families.loading import load_model, load_tokenizer
+from ..runtimes.devices import find_device
 from ..schedule.base import Schedule
-from ..training.trainer import quiet_transformers
+from ..training import quiet_transformers
 
 SIZES = {"base": (12, 768, 12), "small": (12, 384, 12), "mini": (6, 384, 12), "tiny": (2, 128, 2)}
 
 
 def model_pair(
-    path: str | None, size: str, schedule: Schedule | None, settings: dict[str, Any]
+    path: str | None,
+    size: str,
+    schedule: Schedule | None,
+    settings: dict[str, Any],
+    device: str | torch.device | None = None,
 ) -> tuple[Any, Any, Any]:
     """(dense model, pyramid, tokenizer or None).
 
@@ -26,14 +31,16 @@ def model_pair(
         size: Of the random one: a key of `SIZES`, (layers, hidden size, heads).
         schedule: Of the pyramid; None keeps a saved pyramid's own or takes the default.
         settings: Further fields of `PyramidConfig`.
+        device: Where both run; None takes the accelerator that torch sees, else the CPU.
     """
+    place = find_device(device)
     tokenizer = None
     with quiet_transformers():
         if path is None:
             model = random_bert(size)
         else:
             model, tokenizer = load_model(path)[0], load_tokenizer(path)
-    dense = restore(copy.deepcopy(model))
+    dense = restore(copy.deepcopy(model.to(place)))
     apply_settings(model, schedule, settings)
     return dense, model, tokenizer
 

@@ -2,7 +2,8 @@
 
 At batch 1 the upper layers of a pyramid hold so few tokens that reading the weights takes about as long as multiplying
 with them. A processor that does both at once needs the longer of the two times (the roofline); one that waits for its
-weights needs their sum. Neither shrinks with the multiply-accumulates alone, so at batch 1 their ratio is out of reach.
+weights needs their sum. Reading does not shrink with the tokens, so at batch 1 the ratio of
+multiply-accumulates is out of reach.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import nn
 
 from ..cost import tokens_seen
 from ..families import layers_of, sizes_of
+from ..runtimes.devices import wait_for
 from ..runtimes.packed import optimization_of
 
 _TOKENS = 2048
@@ -32,7 +34,7 @@ class Roofline:
         bytes_per_weight: 4, or 1 for 8-bit weights.
         hidden_size: Of the model.
         intermediate_size: Of the model.
-        heads: Of a model whose CLS reads without keys and values where it computes alone; else None.
+        heads: Of a model whose CLS reads without keys and values where only CLS is computed; else None.
     """
 
     bytes_per_second: float
@@ -45,14 +47,14 @@ class Roofline:
     def seconds(
         self, lengths: Sequence[int], n: int, rows: int, *, placement: Any, cls_layers: int, overlap: bool = True
     ) -> float:
-        """The least time of `rows` rows of `n` tokens, of which layers keep `lengths`.
+        """The least time for `rows` rows of `n` tokens when layers keep `lengths`.
 
         Args:
             lengths: Tokens kept at each layer.
             n: Tokens of a row.
             rows: Rows of the batch.
             placement: Where tokens are dropped.
-            cls_layers: How many of the last layers compute CLS alone.
+            cls_layers: How many of the last layers compute only CLS.
             overlap: Reading and multiplying go on at once; else one after the other.
         """
         attends, feeds = tokens_seen(lengths, n, placement)
@@ -86,12 +88,13 @@ def measure_roofline(model: Any) -> Roofline:
         for part in linear:
             part(one[part.in_features])
 
-    one = {part.in_features: torch.randn(1, part.in_features) for part in linear}
-    many = torch.randn(_TOKENS, largest.in_features)
+    device, dtype = model.device, model.dtype
+    one = {part.in_features: torch.randn(1, part.in_features, device=device, dtype=dtype) for part in linear}
+    many = torch.randn(_TOKENS, largest.in_features, device=device, dtype=dtype)
     with torch.inference_mode():
         return Roofline(
-            bytes_per_second=weights * size / min(_times(one_token_through)),
-            macs_per_second=_TOKENS * largest.weight.numel() / min(_times(lambda: largest(many))),
+            bytes_per_second=weights * size / min(_times(one_token_through, device)),
+            macs_per_second=_TOKENS * largest.weight.numel() / min(_times(lambda: largest(many), device)),
             bytes_per_weight=size,
             hidden_size=sizes_of(model).hidden_size,
             intermediate_size=sizes_of(model).intermediate_size,
@@ -99,9 +102,11 @@ def measure_roofline(model: Any) -> Roofline:
         )
 
 
-def _times(run: Callable[[], object], rounds: int = 7) -> Iterator[float]:
+def _times(run: Callable[[], object], device: torch.device, rounds: int = 7) -> Iterator[float]:
     run()
     for _ in range(rounds):
+        wait_for(device)
         start = time.perf_counter()
         run()
+        wait_for(device)
         yield time.perf_counter() - start

@@ -13,6 +13,7 @@ from ..core.loop import Pass, Recorder
 from ..errors import PyramidError
 from ..families import pyramid_encoder
 from ..families.hub import pyramid_settings
+from ..runtimes.devices import wait_for
 from .machine import describe_machine
 from .memory import PeakMemory
 from .selecting import share_selecting
@@ -85,16 +86,13 @@ def measure_training(
     if settings is None or encoder is None or _drops(dense, n):
         raise PyramidError("measure_training takes a dense model and a pyramid, in this order")
     settings.check_saves()
-    workload = Workload.synthetic([n] * batch_size, vocabulary=dense.config.vocab_size)
-    (batch,) = workload.tensors([list(range(batch_size))])
-    labels = torch.arange(batch_size) % dense.config.num_labels
-    batch["labels"] = labels.float() if dense.config.num_labels == 1 else labels
     models = dict(zip(SIDES, (dense, pyramid), strict=True))
-    steps = {name: _step(model, batch) for name, model in models.items()}
+    batches = {name: full_batch(model, n, batch_size) for name, model in models.items()}
+    steps = {name: _step(model, batches[name]) for name, model in models.items()}
     try:
         timing = time_interleaved(steps, rounds=rounds, after_each=after_each)
         selecting = share_selecting(steps["pyramid"])
-        peaks = {name: _peak(model, batch) for name, model in models.items()}
+        peaks = {name: _peak(model, batches[name]) for name, model in models.items()}
     finally:
         for model in models.values():
             model.eval()
@@ -107,10 +105,18 @@ def measure_training(
         peak_bytes=peaks,
         selecting=selecting,
         settings=settings.to_dict(),
-        machine=describe_machine(),
+        machine={**describe_machine(), "device": str(pyramid.device)},
         rounds=rounds,
         seconds=timing.seconds,
     )
+
+
+def full_batch(model: Any, n: int, batch_size: int) -> dict[str, Tensor]:
+    """Rows of `n` random tokens with labels, on the model's device."""
+    workload = Workload.synthetic([n] * batch_size, vocabulary=model.config.vocab_size)
+    (batch,) = workload.tensors([list(range(batch_size))], device=model.device)
+    labels = torch.arange(batch_size, device=model.device) % model.config.num_labels
+    return {**batch, "labels": labels.float() if model.config.num_labels == 1 else labels}
 
 
 def _drops(model: Any, n: int) -> bool:
@@ -128,6 +134,7 @@ def _step(model: Any, batch: dict[str, Tensor]) -> Callable[..., None]:
         model(**batch, **asked).loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
+        wait_for(model.device)
 
     return step
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..core.loop import Pass, Recorder
 from ..errors import DataError
+from ..runtimes.devices import wait_for
 from ..text.batches import Encoded, collate, encode, sorted_batches
 from ..text.tables import Text
 
@@ -69,21 +70,17 @@ class Workload:
         """Batches of row numbers of similar length."""
         return sorted_batches(self.lengths, batch_size)
 
-    def tensors(self, batches: list[list[int]], length: int | None = None) -> list[dict[str, Tensor]]:
-        """The batches, padded to `length` or to the longest row of each."""
-        return [collate([self.items[i] for i in rows], self.pad_id, length) for rows in batches]
+    def tensors(
+        self, batches: list[list[int]], length: int | None = None, device: torch.device | None = None
+    ) -> list[dict[str, Tensor]]:
+        """The batches on `device` (the CPU if None), padded to `length` or to the longest row of each."""
+        return [collate([self.items[i] for i in rows], self.pad_id, length, device) for rows in batches]
 
 
 @torch.inference_mode()
 def forward_all(model: Any, batches: Sequence[dict[str, Tensor]], record: Recorder | None = None) -> None:
-    """Runs the model on each of the batches, where it stands; a pyramid's passes may be recorded."""
+    """Runs the model on each of the batches, and returns when its device has finished; passes may be recorded."""
     asked = {} if record is None else {"pyramid_pass": Pass(record)}
     for batch in batches:
         model(**{name: tensor.to(model.device) for name, tensor in batch.items()}, **asked)
     wait_for(model.device)
-
-
-def wait_for(device: torch.device) -> None:
-    """Returns when the device has done what it was given: accelerators work on after a call has come back."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -21,11 +21,13 @@ from ..errors import UsageError
 from .bench_tables import ledger_table, solution_text, training_table
 from .options import (
     add_data_options,
+    add_device_option,
     add_json_option,
     add_optimize_option,
     add_pyramid_options,
     add_schedule_options,
     add_speedup_option,
+    device_from,
     messages,
     numbers,
     print_json,
@@ -68,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_schedule_options(parser)
     add_speedup_option(parser)
     add_pyramid_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -92,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     settings = pyramid_settings_from(args)
-    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings)
+    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings, device_from(args))
     if args.training:
         found = [_train(args, dense, pyramid, n, batch_sizes[0]) for n in numbers("--n", args.n)]
         _show(args, [ledger.to_dict() for ledger in found], [training_table(found)])

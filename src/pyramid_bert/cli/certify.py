@@ -15,7 +15,15 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import UsageError
-from .options import add_data_options, add_json_option, messages, print_json, read_data, usage_errors
+from .options import (
+    add_data_options,
+    add_device_option,
+    add_json_option,
+    messages,
+    print_json,
+    read_data,
+    usage_errors,
+)
 
 if TYPE_CHECKING:
     from ..certificate import Certificate
@@ -34,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--dry-run", action="store_true", help="print the table, save nothing")
     add_data_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -50,9 +59,8 @@ def run(args: argparse.Namespace) -> None:
     if args.score is not None:
         messages().print("--score is deprecated: confidence is the only score; leave it out")
     texts = read_data(args.data, args, labels=False).texts
-    comparison = compare_with_dense(
-        PyramidClassifier.load(args.model), texts, batch_size=args.batch_size, progress=True
-    )
+    classifier = PyramidClassifier.load(args.model, device=args.device)
+    comparison = compare_with_dense(classifier, texts, batch_size=args.batch_size, progress=True)
     certificate, by_share, speedup = Certificate.of(comparison), comparison.by_share(), comparison.speedup()
     if not args.dry_run:
         certificate.save(args.model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import add_json_option
+from .options import add_device_option, add_json_option
 
 EPILOG = """examples:
   pyramid-bert demo
@@ -18,9 +18,10 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--rows", type=int, metavar="N", help="use only so many training rows, for a quick look")
+    parser.add_argument("--rows", type=int, metavar="N", help="training rows to use, for a quick look")
     parser.add_argument("--save", metavar="FOLDER", help="keep the trained pyramid here")
     parser.add_argument("--seed", type=int, default=0)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -28,4 +29,4 @@ def run(args: argparse.Namespace) -> None:
     """Runs the demo."""
     from ..demo import run_demo
 
-    run_demo(rows=args.rows, save=args.save, seed=args.seed, as_json=args.json)
+    run_demo(rows=args.rows, save=args.save, seed=args.seed, as_json=args.json, device=args.device)

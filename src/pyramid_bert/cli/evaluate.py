@@ -7,11 +7,13 @@ import argparse
 from ..errors import UsageError
 from .options import (
     add_data_options,
+    add_device_option,
     add_json_option,
     add_optimize_option,
     add_task_option,
     check_task_call,
     dev_tables,
+    device_from,
     evaluate_all,
     read_data,
     report,
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, metavar="N", help="texts at a time (default: 32, or the task's)")
     add_optimize_option(parser)
     add_data_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
 
     from ..classifier import PyramidClassifier
 
-    classifier = PyramidClassifier.load(args.model)
+    classifier = PyramidClassifier.load(args.model, device=device_from(args))
     if args.optimize:
         classifier.optimize(args.optimize)
     size = (task.eval_batch_size if task else 32) if args.batch_size is None else args.batch_size

@@ -18,11 +18,11 @@ from ..errors import PyramidError, UnknownNameError, UsageError
 from ..lab.lra.presets import BACKBONES, TASKS, LraPreset, preset_for
 from ..lab.study.methods import DENSE, METHODS
 from ..schedule.base import Schedule
-from .options import add_json_option, cores, messages, print_json, report, steps_shown, usage_errors
+from .options import add_device_option, add_json_option, cores, messages, print_json, report, steps_shown, usage_errors
 
 if TYPE_CHECKING:
     from ..lab.lra.run import LraResult
-    from ..training.trainer import TrainSettings
+    from ..training import TrainSettings
 
 DIFFICULTIES = ("easy", "intermediate", "hard")
 EPILOG = """examples:
@@ -83,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--learning-rate", type=float, metavar="RATE", help="at its peak (default: the preset's)")
     train.add_argument("--seed", type=int, help="of everything random (default: 0)")
     train.add_argument("--out", metavar="DIR", help="folder for the trained model (default: not saved)")
+    add_device_option(train)
     add_json_option(train)
     train.set_defaults(act=_train)
     space = _action(actions, "space", "show how many tokens keep ratios keep and how much space they save", "")
@@ -99,6 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="both sides compute every token of the last layer, as the paper's models do, not only CLS",
     )
     bench.add_argument("--rounds", type=int, default=5, help="number of measurements (default: 5)")
+    add_device_option(bench)
     add_json_option(bench)
     bench.set_defaults(act=_bench)
 
@@ -218,7 +220,7 @@ def _train(args: argparse.Namespace) -> None:
     train = read_rows(args.task, args.data, "train", args.rows)
     dev = read_rows(args.task, args.data, "dev", args.dev_rows)
     messages().print(f"{facts['kept']} of {facts['tokens']} tokens, {facts['attention'].replace('_', '-')} attention")
-    result = run_lra(preset, train, dev, training, schedule=schedule, settings=settings)
+    result = run_lra(preset, train, dev, training, schedule=schedule, settings=settings, device=args.device)
     if args.out is not None:
         _save(result, args, training)
     if args.json:
@@ -292,14 +294,16 @@ def _bench(args: argparse.Namespace) -> None:
     from ..bench.training import measure_training
     from ..lab.lra.models import make_dense, make_model, tokens_of
     from ..lab.lra.run import describe
+    from ..runtimes.devices import find_device
     from .bench_tables import training_table
 
+    device = find_device(args.device)
     with usage_errors():
         facts = describe(preset, schedule)
     settings["cls_only"] = not args.all_tokens
     dense = make_dense(preset, seed=0) if args.all_tokens else make_model(preset, None, seed=0)
     pyramid = make_model(preset, schedule, seed=0, **settings)
-    n = tokens_of(preset)
+    dense, pyramid, n = dense.to(device), pyramid.to(device), tokens_of(preset)
     with steps_shown(f"training steps of {n} tokens, in turn", 2 * (args.rounds + 1)) as step:
         ledger = measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
     if args.json:

@@ -6,8 +6,9 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -25,28 +26,33 @@ SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strid
 TEXT, LABEL = "text", "label"  # the columns of a file unless others are named
 
 
+# Option -> (argument of the schedule's constructor, type, metavar, help).
+_SCHEDULE_OPTIONS: dict[str, tuple[str, Any, str, str]] = {
+    "keep-ratio": ("keep_ratio", float, "P", "share of the tokens left in the end, 0-1"),
+    "last-layer": ("last_layer", int, "I", "last layer that drops tokens, from 1"),
+    "first-layer": ("first_layer", int, "I", "first layer that drops tokens (default: 1)"),
+    "min-tokens": ("min_tokens", int, "N", "never keep fewer tokens than this (default: 1)"),
+    "lengths": ("lengths", str, "80,50,32", "custom: tokens kept at each layer"),
+    "lengths-for": ("n", int, "N", "custom: the input length that --lengths is for"),
+    "schedule-seed": ("seed", int, "S", "random: seed of the schedule"),
+    "window": ("window", int, "W", "strided: neighbours that become one token"),
+    "at-layers": ("at_layers", str, "2,4", "strided: the layers that pool"),
+    "adaptive-radius": (
+        *("radius", float, "R"),
+        "adaptive: keep the fewest tokens that cover the others within this share (0-1) of CLS's radius",
+    ),
+    "adaptive-steps": ("steps", int, "S", "adaptive: lengths to choose from (default: 8)"),
+    "adaptive-growth": ("growth", float, "G", "adaptive: factor by which the radius grows from layer to layer"),
+}
+
+
 def add_schedule_options(parser: argparse.ArgumentParser) -> None:
     """--schedule and what it takes."""
     group = parser.add_argument_group("schedule: how many tokens each layer keeps")
     group.add_argument("--schedule", choices=SCHEDULES, help="kind of schedule (default: exponential)")
-    group.add_argument("--keep-ratio", type=float, metavar="P", help="share of the tokens left in the end, 0-1")
-    group.add_argument("--last-layer", type=int, metavar="I", help="last layer that drops tokens, from 1")
-    group.add_argument("--first-layer", type=int, metavar="I", help="first layer that drops tokens (default: 1)")
     group.add_argument("--rounding", choices=("ceil", "floor"), help="ceil: the paper's formula; floor: its table")
-    group.add_argument("--min-tokens", type=int, metavar="N", help="never keep fewer tokens than this (default: 1)")
-    group.add_argument("--lengths", metavar="80,50,32", help="custom: tokens kept at each layer")
-    group.add_argument("--lengths-for", type=int, metavar="N", help="custom: the input length that --lengths is for")
-    group.add_argument("--schedule-seed", type=int, metavar="S", help="random: seed of the schedule")
-    group.add_argument("--window", type=int, metavar="W", help="strided: neighbours that become one token")
-    group.add_argument("--at-layers", metavar="2,4", help="strided: the layers that pool")
-    group.add_argument(
-        "--adaptive-radius",
-        type=float,
-        metavar="R",
-        help="adaptive: for each text the fewest tokens that cover the others within this share, 0-1, of CLS's radius",
-    )
-    group.add_argument("--adaptive-steps", type=int, metavar="S", help="adaptive: lengths to choose from (default: 8)")
-    group.add_argument("--adaptive-growth", type=float, metavar="G", help="adaptive: the radius grows by this a layer")
+    for option, (_, kind, metavar, text) in _SCHEDULE_OPTIONS.items():
+        group.add_argument(f"--{option}", type=kind, metavar=metavar, help=text)
 
 
 def add_speedup_option(parser: argparse.ArgumentParser) -> None:
@@ -71,24 +77,27 @@ def add_optimize_option(parser: Any) -> None:
     )
 
 
+def add_device_option(parser: Any) -> None:
+    """--device."""
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda", "mps"),
+        default="auto",
+        help="where the model runs; auto: the accelerator that torch sees, else the CPU",
+    )
+
+
+def device_from(args: argparse.Namespace) -> str:
+    """The device to ask for: with --optimize, which is for CPUs, "auto" means the CPU."""
+    return "cpu" if args.optimize and args.device == "auto" else str(args.device)
+
+
 def schedule_from(args: argparse.Namespace) -> Schedule | None:
     """The schedule that the options describe; None when none of them is given."""
-    given = {
-        "keep_ratio": args.keep_ratio,
-        "last_layer": args.last_layer,
-        "first_layer": args.first_layer,
-        "rounding": args.rounding,
-        "min_tokens": args.min_tokens,
-        "lengths": numbers("--lengths", args.lengths) if args.lengths else None,
-        "n": args.lengths_for,
-        "seed": args.schedule_seed,
-        "window": args.window,
-        "at_layers": numbers("--at-layers", args.at_layers) if args.at_layers else None,
-        "radius": args.adaptive_radius,
-        "steps": args.adaptive_steps,
-        "growth": args.adaptive_growth,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    given: dict[str, Any] = {} if args.rounding is None else {"rounding": args.rounding}
+    for option, (name, kind, _, _) in _SCHEDULE_OPTIONS.items():
+        if (value := getattr(args, option.replace("-", "_"))) is not None:
+            given[name] = numbers(f"--{option}", value) if kind is str else value
     if not given and args.schedule is None:
         return None
     if getattr(args, "speedup", None) is not None:
@@ -105,7 +114,7 @@ def schedule_from(args: argparse.Namespace) -> Schedule | None:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """What is refused inside of the block is a mistake in the call: exit code 2."""
+    """Errors inside the block are mistakes in the call: exit code 2."""
     try:
         yield
     except PyramidError as error:
@@ -113,12 +122,11 @@ def usage_errors() -> Iterator[None]:
 
 
 def _as_options(message: str) -> str:
-    """Python's complaint about arguments, in the words of the command line."""
+    """Python's error about arguments, with the names of the command line."""
     text = message.partition("() ")[2] or message
-    renamed = {"'n'": "'lengths_for'", "'seed'": "'schedule_seed'", "'radius'": "'adaptive_radius'"}
-    for name, option in {**renamed, "'steps'": "'adaptive_steps'", "'growth'": "'adaptive_growth'"}.items():
-        text = text.replace(name, option)
-    return text.replace("positional ", "").replace("keyword-only ", "").replace("keyword ", "").replace("_", "-")
+    for option, (name, _, _, _) in _SCHEDULE_OPTIONS.items():
+        text = text.replace(f"'{name}'", f"'{option}'")
+    return text.replace("positional ", "").replace("keyword-only ", "").replace("keyword ", "")
 
 
 def numbers(option: str, text: str) -> list[int]:
@@ -130,8 +138,8 @@ def numbers(option: str, text: str) -> list[int]:
 
 
 def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
-    """How tokens are chosen and what becomes of the others."""
-    group = parser.add_argument_group("selection: which tokens stay, and what becomes of the others")
+    """Which tokens stay, and how the others are reduced."""
+    group = parser.add_argument_group("selection: which tokens stay, and how the others are reduced")
     group.add_argument(
         "--selector", help="coreset (default), cluster, attention, cls-attention, first, random, pool or input-first"
     )
@@ -144,8 +152,8 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
     group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
     group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
-    group.add_argument("--within", type=int, metavar="N", help="cluster: merge tokens at most so many places apart")
-    group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute CLS alone")
+    group.add_argument("--within", type=int, metavar="N", help="cluster: merge only tokens at most N places apart")
+    group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute only CLS")
 
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
@@ -229,22 +237,21 @@ def _prefix(split: str) -> str:
     return "" if split == "dev" else split.removeprefix("dev_") + "_"
 
 
-def check_lengths(classifier: PyramidClassifier, tables: Iterable[Table], remedy: str) -> None:
-    """Raises for a text that the model cannot read whole, by file and row, unless it cuts texts; see `encode`."""
-    from ..text.batches import encode
+def encoded(classifier: PyramidClassifier, table: Table, remedy: str) -> Table:
+    """The table with its texts as token ids; raises, by file and row, for a text that the model cannot read whole.
 
-    if classifier.max_length is None:
-        positions = classifier.model.config.max_position_embeddings
-        for table in tables:
-            encode(classifier.tokenizer, table.texts, positions=positions, where=table.where, remedy=remedy)
+    Every method of a classifier takes token ids in place of texts, so that each text is tokenized once.
+    """
+    items: Any = classifier.encode(table.texts, where=table.where, remedy=remedy)
+    return replace(table, texts=items)
 
 
 def evaluate_all(classifier: PyramidClassifier, tables: dict[str, Table], batch_size: int) -> dict[str, float]:
     """The metrics on each of the tables, their names with its prefix."""
-    known = classifier.known_labels()
     for table in tables.values():
-        known.targets(table.labels, where=table.where)
-    check_lengths(classifier, tables.values(), "shorten it, or train with --max-length {positions} to cut long texts")
+        classifier.known_labels().targets(table.labels, where=table.where)
+    remedy = "shorten it, or train with --max-length {positions} to cut long texts"
+    tables = {prefix: encoded(classifier, table, remedy) for prefix, table in tables.items()}
     metrics: dict[str, float] = {}
     for prefix, table in tables.items():
         found = classifier.evaluate(table.texts, table.labels, batch_size=batch_size, progress=True)
@@ -267,7 +274,7 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Data for programs, on stdout. JSON has no NaN and no infinity: what is not a number is null."""
+    """Prints data for programs on stdout. JSON has no NaN and no infinity: they become null."""
     print(json.dumps(_finite(value), ensure_ascii=False, indent=1, allow_nan=False))
 
 
@@ -290,7 +297,7 @@ def steps_shown(title: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 def messages() -> Console:
-    """Where people are told things: stderr."""
+    """The console for messages: stderr."""
     return Console(stderr=True, highlight=False)
 
 

@@ -2,11 +2,11 @@
 
 Prints one line a text: the label, its probability and the text; with --json, one JSON object a line. With --data and
 --out the file's rows come back with the columns `prediction` and `probability` added, in the format that the name of
---out says. A run that was stopped goes on where it was when the same command is given again.
+--out says. Give the same command again to resume a stopped run.
 
---fallback runs a share of the texts again with all tokens: those for which the certificate beside the model (made by
-`pyramid-bert certify`) says that the pyramid's answer is likeliest not the dense model's. The threshold is the
-certificate's, so a text's answer does not depend on the other rows, and on other data the share may come out different.
+--fallback runs a share of the texts again with all tokens: those where the pyramid most likely disagrees with the dense
+model, by the certificate that `pyramid-bert certify` made. The threshold is the certificate's, so a text's answer does
+not depend on the other rows, and the share can differ on other data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import Progress
 
 from ..errors import UsageError
-from .options import add_data_options, add_json_option, add_optimize_option, messages
+from .options import add_data_options, add_device_option, add_json_option, add_optimize_option, device_from, messages
 
 if TYPE_CHECKING:
     from ..certificate import Certificate
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_optimize_option(parser)
     add_data_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
 
         format_of(Path(args.out))
         check_writable_file(Path(args.out))
-    classifier = PyramidClassifier.load(args.model)
+    classifier = PyramidClassifier.load(args.model, device=device_from(args))
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
     if args.optimize:
@@ -115,7 +116,7 @@ def _check_certificate(classifier: PyramidClassifier, model: str) -> None:
     check_can_flip(classifier)
     if classifier.certificate is None:
         raise PyramidError(
-            f"--fallback goes by a certificate, and {model} has none; make one of 50 texts or more with: "
+            f"--fallback needs a certificate, and {model} has none; make one from 50 texts or more with: "
             f"pyramid-bert certify {model} --data FILE"
         )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NoDataError, UsageError
 from ..files import check_writable, check_writable_file, write_text
-from .options import add_json_option, messages, print_json, steps_shown
+from .options import add_device_option, add_json_option, messages, print_json, steps_shown
 
 if TYPE_CHECKING:
     from ..lab.report.collect import Results
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="the page (default: report.html)")
     parser.add_argument("--figures", metavar="DIR", help="write the figures as PNG and SVG files as well")
     parser.set_defaults(**DEFAULTS)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -102,7 +103,7 @@ def _look(args: argparse.Namespace, results: Results) -> ModelView:
     texts = _texts(args)[: args.max_texts]
     others = {"these texts": texts} | _tasks(args.data, results) if args.data else {"these texts": texts}
     with steps_shown("looking at texts", min(args.examples, len(texts)) + len(texts)) as step:
-        return look_at(args.model, texts, examples=args.examples, others=others, stepped=step)
+        return look_at(args.model, texts, examples=args.examples, others=others, stepped=step, device=args.device)
 
 
 def _texts(args: argparse.Namespace) -> list[Text]:

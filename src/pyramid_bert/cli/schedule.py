@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--intermediate-size", type=int, help="inner width of the feed-forward network (default: 4x)")
     group.add_argument("--heads", type=int, default=12, help="attention heads, for --cls-only (default: 12)")
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
-    group.add_argument("--cls-only", action="store_true", help="count the last layer for CLS alone")
+    group.add_argument("--cls-only", action="store_true", help="count only CLS in the last layer")
     parser.add_argument("--paper", action="store_true", help="show the paper's 30 configurations")
     add_json_option(parser)
 

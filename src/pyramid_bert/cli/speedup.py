@@ -16,7 +16,16 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from ..errors import DataError, PyramidError, UsageError
-from .options import LABEL, add_data_options, add_json_option, messages, print_json, read_data, usage_errors
+from .options import (
+    LABEL,
+    add_data_options,
+    add_device_option,
+    add_json_option,
+    messages,
+    print_json,
+    read_data,
+    usage_errors,
+)
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -54,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-labels", action="store_true", help="do not read labels; compare by agreement only")
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
     add_data_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -79,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
         check_speedup(args.speedup)
     check_writable(out)
     check_replaceable(out, WRITTEN)
-    classifier = PyramidClassifier.load(args.model)
+    classifier = PyramidClassifier.load(args.model, device=args.device)
     _check_call(args, classifier, table)
     if args.max_length is not None:
         classifier.max_length = args.max_length

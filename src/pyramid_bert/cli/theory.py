@@ -19,6 +19,7 @@ from rich.table import Table
 from ..errors import UsageError
 from .options import (
     add_data_options,
+    add_device_option,
     add_json_option,
     add_pyramid_options,
     add_schedule_options,
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_options(parser, label=None)
     add_schedule_options(parser)
     add_pyramid_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
     from ..lab.theory.measure import measure_theorem
     from ..text.sampling import sample_rows
 
-    classifier = PyramidClassifier.load(args.model)
+    classifier = PyramidClassifier.load(args.model, device=args.device)
     apply_settings(classifier.model, schedule, pyramid_settings_from(args))
     some = sample_rows(table, args.rows, args.seed)
     targets = classifier.known_labels().targets(some.labels, where=some.where) if some.labels else None

@@ -1,9 +1,8 @@
 """Fine-tune a classifier on your own file or a GLUE task: a pyramid from any BERT model, or a dense one with --dense.
 
-Labels may be words or whole numbers (classes) or decimal numbers (regression); --target says which, where that guess
-is wrong. A run that was stopped goes on from its last checkpoint when the same command is given again, and ends with
-the weights it would have had. With --teacher the pyramid starts from a dense model that is trained already, and learns
-from what it says.
+Words and whole numbers are classes, decimal numbers are regression targets; --target overrides that guess. Give the
+same command again to resume a stopped run: it continues from its last checkpoint and ends with the same weights. With
+--teacher the pyramid starts from a trained dense model and also learns from its outputs.
 
 Several processes share the work under `torchrun --nproc-per-node N -m pyramid_bert train ...` or `accelerate launch`.
 """
@@ -20,14 +19,15 @@ from ..errors import PyramidError, UsageError
 from ..schedule.base import Schedule
 from .options import (
     add_data_options,
+    add_device_option,
     add_json_option,
     add_pyramid_options,
     add_schedule_options,
     add_speedup_option,
     add_task_option,
-    check_lengths,
     check_task_call,
     dev_tables,
+    encoded,
     evaluate_all,
     messages,
     pyramid_settings_from,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..lab.glue.tasks import Task
     from ..text.labels import Labels
     from ..text.tables import Table
-    from ..training.trainer import TrainSettings
+    from ..training import TrainSettings
 
 EPILOG = """examples:
   pyramid-bert train --model path/to/bert --train train.csv --dev dev.csv --out my-model
@@ -92,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_schedule_options(parser)
     add_speedup_option(parser)
     add_pyramid_options(parser)
+    add_device_option(parser)
     add_json_option(parser)
 
 
@@ -101,7 +102,7 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--learning-rate", type=float, metavar="RATE", help="at its peak (default: 2e-5)")
     group.add_argument("--batch-size", type=int, metavar="N", help="texts a step, over all processes (default: 32)")
     group.add_argument("--eval-batch-size", type=int, metavar="N", help="texts at a time in evaluation (default: 32)")
-    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
+    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to N tokens")
     group.add_argument("--warmup-ratio", type=float, metavar="P", help="share of the steps in which the rate rises")
     group.add_argument("--weight-decay", type=float, metavar="W", help="decoupled, as AdamW has it (default: 0)")
     group.add_argument("--seed", type=int, help="of everything random (default: 0)")
@@ -154,9 +155,15 @@ def run(args: argparse.Namespace) -> None:
         messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
     max_length = task.max_length if task and args.max_length is None else args.max_length
     classifier = PyramidClassifier.from_pretrained(
-        args.model or args.teacher, "dense" if args.dense else schedule, max_length=max_length, **pyramid
+        args.model or args.teacher,
+        "dense" if args.dense else schedule,
+        max_length=max_length,
+        device=args.device,
+        **pyramid,
     )
-    check_lengths(classifier, [train, *dev.values()], "pass --max-length {positions} to cut long texts")
+    remedy = "pass --max-length {positions} to cut long texts"
+    train = encoded(classifier, train, remedy)
+    dev = {prefix: encoded(classifier, table, remedy) for prefix, table in dev.items()}
     if args.speedup is not None:  # while a trained head is still there
         _speed_up(classifier, train, settings.eval_batch_size, args)
     if known.numbered and args.teacher is None:
@@ -175,7 +182,7 @@ def _check_call(args: argparse.Namespace) -> None:
     if (args.train is None) == (args.task is None):
         raise UsageError("give your own data with --train, or a --task; not both, not neither")
     if args.task is not None and args.dev is not None:
-        raise UsageError("--dev goes with --train; a --task has dev data of its own")
+        raise UsageError("--dev goes with --train; a --task brings its dev data")
     check_task_call(args)
     if args.task is None and args.data is not None:
         raise UsageError("--data goes with --task; your own files are named by --train and --dev")
@@ -205,7 +212,7 @@ def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str,
 
 
 def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
-    from ..training.trainer import TrainSettings
+    from ..training import TrainSettings
 
     preset: dict[str, Any] = {}
     if task is not None:
@@ -282,7 +289,7 @@ def _fit(
         train.texts,
         train.labels,
         settings=settings,
-        teacher=PyramidClassifier.load(args.teacher) if args.teacher else None,
+        teacher=PyramidClassifier.load(args.teacher, device=args.device) if args.teacher else None,
         dev=(watched.texts, watched.labels) if watched else None,
         output_dir=Path(args.out) / "checkpoints",
         log_dir=args.log_dir,

@@ -17,8 +17,8 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from ..checks import check_int
-from ..errors import PyramidError, UnknownNameError
+from ..checks import check_choice, check_int
+from ..errors import PyramidError
 
 Rounding = Literal["ceil", "floor"]
 _LONG = 2**20  # a text so long that every share of it is another length
@@ -37,7 +37,7 @@ class Schedule:
 
     kind: ClassVar[str] = ""
     selects_at_input: ClassVar[bool] = False  # one selection, before the first layer
-    is_adaptive: ClassVar[bool] = False  # its lengths depend on the text, not on its length alone
+    is_adaptive: ClassVar[bool] = False  # its lengths depend on the text, not only on its length
 
     rounding: Rounding = "ceil"
     min_tokens: int = 1
@@ -48,8 +48,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if type(self) is Schedule:
             raise PyramidError("Schedule is abstract; use Schedule.exponential(...) or another constructor")
-        if self.rounding not in ("ceil", "floor"):
-            raise UnknownNameError("rounding", self.rounding, ("ceil", "floor"))
+        check_choice("rounding", self.rounding, ("ceil", "floor"))
         check_int("min_tokens", self.min_tokens, 1, "how many tokens short inputs keep at least")
 
     # ---- constructors: the public way to make one ----
@@ -180,10 +179,10 @@ class Schedule:
         Such a schedule has no `lengths` before a text is run; `bench.kept_lengths` measures them.
 
         Args:
-            radius: The largest covering radius that a layer may leave: a share of the radius that CLS alone would
+            radius: The largest covering radius that a layer may leave: a share of the radius that only CLS would
                 leave for that text and layer, in (0, 1], unless `relative` is False. Larger is faster.
             relative: Distances grow from layer to layer, and differ between models: a share means the same everywhere.
-            steps: Numbers of tokens are rounded up to so many equal parts of the text's length, so that the texts of a
+            steps: Lengths are rounded up to one of this many equal parts of the text's length, so that the texts of a
                 batch need not all differ.
             first_layer: The first layer that drops tokens.
             last_layer: The last one; the model's last if None.
@@ -277,8 +276,7 @@ class Schedule:
         """
         fields = dict(data)
         kind = fields.pop("kind", None)
-        if kind not in _KINDS:
-            raise UnknownNameError("schedule kind", kind, _KINDS)
+        check_choice("schedule kind", kind, _KINDS)
         cls: type[Any] = _KINDS[kind]
         known = {field.name for field in dataclasses.fields(cls)}
         needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
+from math import inf
 from typing import Any, ClassVar
 
-from ..checks import check_int, check_layer, check_ratio
+from ..checks import check_flag, check_int, check_layer, check_number, check_ratio
 from ..errors import PyramidError
 from .base import Schedule
-
-_FASTEST_GROWTH = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,23 +194,16 @@ class AdaptiveSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number = isinstance(self.radius, Real) and not isinstance(self.radius, bool)
-        if not number or not 0 < self.radius < float("inf") or (self.relative and self.radius > 1):
-            allowed = "in (0, 1], a share of the radius that CLS alone leaves" if self.relative else "greater than 0"
-            raise PyramidError(f"radius must be {allowed}, got {self.radius!r}; larger keeps fewer tokens")
-        if not isinstance(self.relative, bool):
-            raise PyramidError(f"relative must be True or False, got {self.relative!r}")
+        share = "a share of the radius that only CLS leaves; " if self.relative else ""
+        check_number("radius", self.radius, 0, 1 if self.relative else inf, f"{share}larger keeps fewer", above=True)
+        check_flag("relative", self.relative)
         if self.rounding != "ceil":
             raise PyramidError("an adaptive schedule rounds up, or its radius would not hold; leave rounding out")
-        check_int("steps", self.steps, 1, "lengths are rounded up to so many parts of the input")
+        check_int("steps", self.steps, 1, "lengths are rounded up to this many parts of the input")
         check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
         if self.last_layer is not None:
             check_int("last_layer", self.last_layer, self.first_layer, "it must not stand before first_layer")
-        if isinstance(self.growth, bool) or not isinstance(self.growth, Real) or not 0 < self.growth < _FASTEST_GROWTH:
-            raise PyramidError(
-                f"growth must be a number between 0 and {_FASTEST_GROWTH}, got {self.growth!r}; 1 is the same radius "
-                "at every layer"
-            )
+        check_number("growth", self.growth, 0, 10, "1 is the same radius at every layer", above=True)
 
     def check(self, layers: int) -> None:
         """See `Schedule.check`."""

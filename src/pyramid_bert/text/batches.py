@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import check_number
 from ..errors import DataError
 from .labels import Where
 from .tables import Text
+
+CUT = "pass max_length={positions} to cut long texts"
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,12 @@ class Encoded:
 
 def encode(
     tokenizer: Any,
-    texts: Iterable[Text],
+    texts: Iterable[Any],
     *,
     positions: int,
     max_length: int | None = None,
     where: Where | None = None,
-    remedy: str = "pass max_length={positions} to cut long texts",
+    remedy: str = CUT,
 ) -> list[Encoded]:
     """The texts as token ids, at their true lengths.
 
@@ -46,8 +50,9 @@ def encode(
         remedy: What that error tells the user to do.
     """
     texts = check_texts(texts)
-    if max_length is not None and not 2 <= max_length <= positions:
-        raise DataError(f"max_length must be in 2-{positions}, got {max_length}; the model reads {positions} tokens")
+    if max_length is not None:
+        hint = f"the model reads {positions} tokens"
+        check_number("max_length", max_length, 2, positions, hint, whole=True, error=DataError)
     first = [text if isinstance(text, str) else text[0] for text in texts]
     second = None if isinstance(texts[0], str) else [text[1] for text in texts]
     batch = tokenizer(
@@ -70,10 +75,21 @@ def encode(
     return encoded
 
 
-def check_texts(texts: Iterable[Text]) -> list[Text]:
-    """The texts as a list; raises unless they are non-empty texts, or pairs of them."""
+def check_texts(texts: Iterable[Any]) -> list[Text]:
+    """The texts as a list; raises unless they are non-empty texts, or pairs of them.
+
+    Args:
+        texts: A list, a numpy array or a pandas column. An array or a data frame of two columns holds pairs.
+
+    Example:
+        >>> check_texts(np.array([["is it good?", "it is"], ["is it dull?", "no"]]))
+        [('is it good?', 'it is'), ('is it dull?', 'no')]
+    """
     if isinstance(texts, str):
         raise DataError("expected a list of texts, got one text; put it into a list: [text]")
+    if hasattr(texts, "shape"):  # numpy or pandas: (n,), (n, 1) or (n, 2)
+        texts = np.asarray(texts).tolist()
+        texts = [(row[0] if len(row) == 1 else tuple(row)) if isinstance(row, list) else row for row in texts]
     checked = list(texts)
     if not checked:
         raise DataError("no texts given; at least one is needed")
@@ -95,30 +111,23 @@ def sorted_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
         >>> sorted_batches([3, 9, 4, 8], batch_size=2)
         [[1, 3], [2, 0]]
     """
-    if batch_size < 1:
-        raise DataError(f"batch_size must be at least 1, got {batch_size}")
+    check_number("batch_size", batch_size, 1, whole=True, error=DataError)
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-def collate(items: Sequence[Encoded], pad_id: int, length: int | None = None) -> dict[str, Tensor]:
-    """A batch as tensors (B, N), padded on the right to the longest text or to `length`.
+def collate(
+    items: Sequence[Encoded], pad_id: int, length: int | None = None, device: torch.device | None = None
+) -> dict[str, Tensor]:
+    """A batch as tensors (B, N) on `device`, padded on the right to the longest text or to `length`.
 
     There is no attention mask when there is nothing to mask, which lets attention run on its fastest path.
     """
     width = length or max(map(len, items))
-    ids = torch.full((len(items), width), pad_id)
-    types = torch.zeros_like(ids)
-    mask = torch.zeros_like(ids)
-    for row, item in enumerate(items):
-        n = len(item)
-        ids[row, :n] = torch.tensor(item.input_ids)
-        mask[row, :n] = 1
-        if item.token_type_ids is not None:
-            types[row, :n] = torch.tensor(item.token_type_ids)
-    batch = {"input_ids": ids}
+    padded = {"input_ids": [[*item.input_ids, *[pad_id] * (width - len(item))] for item in items]}
     if items[0].token_type_ids is not None:
-        batch["token_type_ids"] = types
+        padded["token_type_ids"] = [[*(item.token_type_ids or ()), *[0] * (width - len(item))] for item in items]
     if min(map(len, items)) < width:
-        batch["attention_mask"] = mask
-    return batch
+        padded["attention_mask"] = [[1] * len(item) + [0] * (width - len(item)) for item in items]
+    # numpy reads nested lists five times faster than torch does.
+    return {name: torch.from_numpy(np.array(rows, dtype=np.int64)).to(device) for name, rows in padded.items()}

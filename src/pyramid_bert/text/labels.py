@@ -1,18 +1,21 @@
-"""What a classifier predicts: a fixed list of classes, or a number."""
+"""Labels: what a classifier predicts, a class out of a fixed list or a number."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import CheckpointError, DataError
 
 Where = Callable[[int], str]  # the place of a row, as error messages name it: "train.csv, row 3" for row 2
+RECORD = "classifier.json"  # the file of a saved classifier that names its classes
 _SHOWN = 10  # classes that a summary names
 
 
@@ -22,7 +25,7 @@ class Labels:
 
     Attributes:
         classes: What the model predicts.
-        numbered: Whether data may name a class by its number as well, as those of GLUE do.
+        numbered: Whether data may also give a class by its number, as GLUE's files do.
 
     Example:
         >>> Labels.of(["pos", "neg", "pos"], texts=3)
@@ -95,7 +98,7 @@ class Labels:
         return decoded
 
     def summary(self, labels: Sequence[Any]) -> str:
-        """What a model with these labels learns from `labels`, in a line for people.
+        """One line that tells people what will be learned from `labels`.
 
         Example:
             >>> Labels(("neg", "pos")).summary(["pos", "neg"]), Labels(None).summary([5.0, 0.0, 2.5])
@@ -106,16 +109,51 @@ class Labels:
         shown = [*map(str, self.classes[:_SHOWN]), *(["..."] if len(self.classes) > _SHOWN else [])]
         return f"{len(self.classes)} classes: {', '.join(shown)}"
 
+    def write_to(self, config: Any) -> None:
+        """Names the classes in a transformers config, as its Auto classes and the hub expect."""
+        config.problem_type = "regression" if self.classes is None else "single_label_classification"
+        if self.classes is not None:
+            config.id2label = {number: str(name) for number, name in enumerate(self.classes)}
+            config.label2id = {str(name): number for number, name in enumerate(self.classes)}
+
     def _numbers(self) -> dict[Any, int]:
-        """The class number of everything that may stand for a class."""
+        """Class name (and number, if `numbered`) -> class number."""
         names = {name: i for i, name in enumerate(self.classes or ())}
         return {**{i: i for i in range(len(names))}, **names} if self.numbered else names
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """The record that `PyramidClassifier.save` writes next to the weights; empty if there is none."""
+    file = Path(path) / RECORD
+    if not file.is_file():
+        return {}
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from error
+    if not isinstance(record, dict) or "classes" not in record:
+        raise CheckpointError(f"{file} is damaged: it names no classes")
+    return record
+
+
+def saved_labels(path: str | Path, record: dict[str, Any], config: Any) -> Labels:
+    """The labels of a trained classifier: as we saved them, or as transformers names them."""
+    if record:
+        classes = record["classes"]
+    elif config.num_labels == 1:
+        classes = None
+    else:
+        classes = [config.id2label[i] for i in range(config.num_labels)]
+    labels = Labels(None if classes is None else tuple(classes), bool(record.get("numbered")))
+    if labels.outputs != config.num_labels:
+        raise DataError(f"{path} names {labels.outputs} classes, but its model has {config.num_labels} outputs")
+    return labels
 
 
 def as_target(
     labels: Sequence[Any], target: Literal["classes", "number"], where: Where | None = None
 ) -> list[str | int | float]:
-    """Labels as what the user says they are: words and whole numbers are classes, floats are numbers.
+    """The labels converted to what the user says they are: classes (words and integers) or numbers (floats).
 
     Args:
         labels: As a file gives them.
@@ -147,6 +185,8 @@ def _named(row: int, values: Sequence[Any], where: Where | None) -> str:
 
 def _plain(labels: Sequence[Any], texts: int) -> list[Any]:
     """The labels as plain Python values, one for each of the texts."""
+    if getattr(labels, "shape", (0,))[1:] == (1,):  # a column of numpy or pandas: one label a row
+        labels = np.asarray(labels)[:, 0].tolist()
     labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(labels) != texts:
         raise DataError(f"{len(labels)} labels for {texts} texts; give one label a text")

@@ -72,5 +72,5 @@ def _check(truth: Sequence[Any], predicted: Sequence[Any]) -> None:
 def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:
     """The metrics by name of outputs (n, classes), given the true labels."""
     if known.classes is None:
-        return regression_metrics(list(labels), logits[:, 0].tolist())
+        return regression_metrics(known.targets(labels), logits[:, 0].tolist())
     return classification_metrics(known.targets(labels), logits.argmax(axis=1).tolist(), known.outputs)

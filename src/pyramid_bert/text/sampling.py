@@ -10,9 +10,9 @@ from .tables import Table
 
 
 def sample_rows(table: Table, rows: int, seed: int) -> Table:
-    """So many rows of a table, in their order; all of them if it has no more.
+    """A sample of `rows` rows in their original order; the whole table if it has no more.
 
-    The choice depends on the seed and the number of rows alone, on any machine and with any version of anything.
+    The choice depends only on the seed and the number of rows, not on the machine or the versions.
 
     Example:
         >>> sample_rows(Table(list("abcdef"), [0, 1, 0, 1, 0, 1]), 3, seed=0).texts
@@ -32,7 +32,7 @@ def sample_rows(table: Table, rows: int, seed: int) -> Table:
 
 
 def shuffled(rows: int, seed: int) -> list[int]:
-    """The numbers below `rows` in an order that depends on the seed and on `rows` alone, on any machine.
+    """The numbers below `rows` in an order that depends only on `rows` and the seed.
 
     Example:
         >>> shuffled(6, seed=0)
@@ -54,6 +54,3 @@ def table_hash(table: Table) -> str:
             digest.update(json.dumps(value).encode() + b"\n")
         digest.update(b"\n")
     return digest.hexdigest()
-
-
-# ---- rows to a table ----

@@ -1,7 +1,18 @@
-"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, a resume that changes nothing."""
+"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, exact resume."""
 
-from .data import TrainingData
+from .callbacks import LOG, log_text, quiet_transformers
+from .data import Dev, LengthSampler, TrainingData
 from .settings import TrainSettings
-from .trainer import Dev, finetune
+from .trainer import PyramidTrainer, finetune
 
-__all__ = ["Dev", "TrainSettings", "TrainingData", "finetune"]
+__all__ = [
+    "LOG",
+    "Dev",
+    "LengthSampler",
+    "PyramidTrainer",
+    "TrainSettings",
+    "TrainingData",
+    "finetune",
+    "log_text",
+    "quiet_transformers",
+]

@@ -1,4 +1,4 @@
-"""What accompanies a training run: when to evaluate, save and stop; the progress bar; the logs."""
+"""Callbacks of a training run: when to evaluate, save and stop; the progress bar; the logs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ LOG_EVERY = 20  # steps
 
 
 class Pace(TrainerCallback):
-    """Decides at the end of a step what is due; every process decides alike.
+    """Decides at the end of each step whether to log, evaluate and save, in this order; every process decides alike.
 
-    A run that goes on from a checkpoint must see what the run before it saw. So whatever falls on one step is done in
-    one go, in this order: log, evaluate, save. (transformers' own evaluation at the end of an epoch comes after the
-    checkpoint of that step, and would be left out by a run that goes on from there.)
+    A resumed run must see what the stopped run saw. transformers' own evaluation at the end of an epoch comes after the
+    checkpoint of that step, so a run that resumes there would skip it.
     """
 
     def __init__(self, sampler: Any, *, evaluate: bool, patience: int | None, metric: str) -> None:
@@ -38,7 +37,7 @@ class Pace(TrainerCallback):
         self.metric = metric
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tells the sampler its epoch. accelerate forgets to when several processes go on from a checkpoint."""
+        """Tells the sampler its epoch. accelerate does not when several processes resume."""
         self.sampler.set_epoch(state.global_step // self.steps_per_epoch)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -47,7 +46,7 @@ class Pace(TrainerCallback):
             control.should_log = True
             control.should_evaluate = self.evaluate
             control.should_save = control.should_save or self.patience is not None
-        # A loss is averaged since the last log, and that sum is in no checkpoint.
+        # A logged loss is an average since the last log, and checkpoints do not hold that sum.
         control.should_log = control.should_log or control.should_save
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -65,7 +64,7 @@ class Pace(TrainerCallback):
 
 
 def sign(metric: str) -> int:
-    """1 for a metric of which more is better, -1 for one of which less is.
+    """1 for a metric where more is better, -1 where less is.
 
     Example:
         >>> sign("accuracy"), sign("rmse")
@@ -105,19 +104,19 @@ class RichProgress(TrainerCallback):
         self.bar.update(self.task, shown="  ".join(self.shown.values()))
 
     def close(self) -> None:
-        """Takes the bar off the terminal's hands."""
+        """Stops the bar."""
         if self.bar is not None:
             self.bar.stop()
 
 
 class JsonLog(TrainerCallback):
-    """One line a log in log.jsonl. A run that goes on keeps the lines up to its checkpoint and adds to them."""
+    """Writes log.jsonl, one line per entry. A resumed run keeps the lines up to its checkpoint and appends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Writes what the checkpoint knows: nothing for a fresh run."""
+        """Writes the entries of the checkpoint; none for a fresh run."""
         if state.is_world_process_zero:
             write_text(self.path, log_text(log_entries(state.log_history)))
 
@@ -129,7 +128,7 @@ class JsonLog(TrainerCallback):
 
 
 def log_entries(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The Trainer's log as we keep it: in a fixed order, metrics of the dev data as `dev_...`, no running times.
+    """The Trainer's log with keys in a fixed order, metrics of the dev data as `dev_...`, and no running times.
 
     Example:
         >>> log_entries([{"loss": 0.7, "epoch": 1.0, "step": 20}, {"eval_accuracy": 0.5, "epoch": 1.0, "step": 20}])
@@ -144,7 +143,7 @@ def log_entries(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def log_text(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Entries as lines of JSON, which knows no NaN."""
+    """Entries as lines of JSON; NaN becomes null."""
     plain = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in e.items()} for e in entries]
     return "".join(json.dumps(entry) + "\n" for entry in plain)
 
@@ -165,7 +164,7 @@ def check_tensorboard() -> None:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keeps transformers' notes and bars off the terminal while it does what it was asked to."""
+    """Silences transformers' messages and progress bars inside the block."""
     level = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()

@@ -40,31 +40,33 @@ class SafeTrainer(Trainer):
             raise UnsupportedModelError("checkpoints of sharded training are pickles; use plain data-parallel training")
         if self.args.should_save:
             stateful: Any = self
-            tensors, rest = _split({"optimizer": stateful.optimizer.state_dict()})
-            rest["scheduler"] = stateful.lr_scheduler.state_dict()
+            saved = stateful.optimizer.state_dict()
+            tensors = {
+                f"{number}/{name}": value.detach().cpu()
+                for number, state in saved["state"].items()
+                for name, value in state.items()
+            }
+            rest = {"groups": saved["param_groups"], "scheduler": stateful.lr_scheduler.state_dict()}
             _write(Path(output_dir), "", tensors, rest)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
-            stateful: Any = self
-            tensors, rest = _read(Path(checkpoint), "")
-            stateful.lr_scheduler.load_state_dict(rest.pop("scheduler"))
-            stateful.optimizer.load_state_dict(_join(tensors, rest)["optimizer"])
+        if checkpoint is None:
+            return
+        stateful: Any = self
+        tensors, rest = _read(Path(checkpoint), "")
+        if "groups" not in rest:
+            raise CheckpointError(f"{checkpoint} was written by an older version; remove it to start over")
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            number, _, name = key.partition("/")
+            state.setdefault(int(number), {})[name] = value
+        stateful.optimizer.load_state_dict({"state": state, "param_groups": rest["groups"]})
+        stateful.lr_scheduler.load_state_dict(rest["scheduler"])
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if not (Path(resume_from_checkpoint) / "model.safetensors").is_file():
             raise CheckpointError(f"{resume_from_checkpoint} has no model.safetensors; remove it to start over")
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-
-    def _save_scaler(self, output_dir: str) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if scaler is not None and self.args.should_save:
-            write_text(Path(output_dir) / "scaler.json", json.dumps(scaler.state_dict()))
-
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        path = Path(checkpoint or ".") / "scaler.json"
-        if checkpoint is not None and path.is_file():
-            self.accelerator.scaler.load_state_dict(json.loads(path.read_text()))
 
     def _save_rng_state(self, output_dir: str) -> None:
         kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
@@ -160,35 +162,3 @@ def _read(folder: Path, prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]
         return load_file(folder / (prefix + _TENSORS)), json.loads((folder / (prefix + _REST)).read_text())
     except Exception as error:  # safetensors raises its own type for damaged files
         raise CheckpointError(f"cannot read the checkpoint {folder}: {error}; remove it to start over") from error
-
-
-def _split(tree: Any, path: str = "") -> tuple[dict[str, Tensor], Any]:
-    """A tree of dicts and lists as (tensors by path, the same tree without them); keys keep their type in a tag."""
-    if isinstance(tree, Tensor):
-        return {path: tree.detach().cpu()}, {"tensor": path}
-    tensors: dict[str, Tensor] = {}
-    if isinstance(tree, dict):
-        items = []
-        for key, value in tree.items():
-            inner, rest = _split(value, f"{path}/{key}")
-            tensors |= inner
-            items.append([key, rest])
-        return tensors, {"dict": items} if path else dict(items)
-    if isinstance(tree, list | tuple):
-        parts = [_split(value, f"{path}/{i}") for i, value in enumerate(tree)]
-        return {k: v for inner, _ in parts for k, v in inner.items()}, {"list": [rest for _, rest in parts]}
-    return tensors, {"value": tree}
-
-
-def _join(tensors: dict[str, Tensor], rest: Any, top: bool = True) -> Any:
-    """The tree that `_split` took apart."""
-    if top:
-        return {key: _join(tensors, value, False) for key, value in rest.items()}
-    ((tag, content),) = rest.items()
-    if tag == "tensor":
-        return tensors[content]
-    if tag == "dict":
-        return {key: _join(tensors, value, False) for key, value in content}
-    if tag == "list":
-        return [_join(tensors, value, False) for value in content]
-    return content

@@ -1,20 +1,26 @@
-"""The data of a fine-tuning run: rows that become batches, and the order in which they are dealt."""
+"""The data of a fine-tuning run: training rows, dev data, and the order of batches."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from ..text.batches import Encoded, collate
-from ..text.inference import Outputs
+from ..text.inference import Outputs, outputs_of
+from ..text.labels import Labels
+from ..text.metrics import metrics_of
+from .settings import TrainSettings
 
 
 class TrainingData(Dataset[int]):
-    """Encoded texts with their targets, and what a teacher says to them. A row is a number until it is batched."""
+    """Encoded texts with their targets and the teacher's outputs. Rows are indices until `batch` collates them."""
 
     def __init__(
         self, items: Sequence[Encoded], targets: Sequence[float | int], pad_id: int, *, pad_to: int | None = None
@@ -48,11 +54,32 @@ class TrainingData(Dataset[int]):
         return data.hexdigest()
 
 
-class LengthSampler(Sampler[int]):
-    """Shuffles so that texts of similar length meet in a batch; the order depends on seed and epoch alone.
+@dataclass(frozen=True)
+class Dev:
+    """Data to evaluate on after each epoch, and how. Every process takes part in `measure`, and gets the same."""
 
-    transformers' sampler of the same purpose draws from the global random state, and so would deal other batches
-    after a resume.
+    data: TrainingData
+    measure: Callable[[], dict[str, float]]
+    metric: str
+
+    @classmethod
+    def of(cls, model: Any, data: TrainingData, known: Labels, labels: Sequence[Any], settings: TrainSettings) -> Dev:
+        """The dev data of a classifier with the labels `known`; raises if metrics cannot be computed for `labels`."""
+        # A dry run: what would fail after the first epoch fails now.
+        metrics_of(known, labels, np.arange(len(data) * known.outputs).reshape(len(data), known.outputs))
+
+        def measure() -> dict[str, float]:
+            size = settings.eval_batch_size
+            outputs = outputs_of(model, data.items, data.pad_id, batch_size=size, share=True)
+            return metrics_of(known, labels, outputs.logits.numpy())
+
+        return cls(data, measure, settings.metric_for(regression=known.classes is None))
+
+
+class LengthSampler(Sampler[int]):
+    """Shuffles so that texts of similar length meet in a batch; the order depends only on seed and epoch.
+
+    transformers' own sampler draws from the global random state, so that a resumed run would see other batches.
     """
 
     CHUNK = 50  # batches that are sorted together: large enough to match lengths, small enough to stay random

@@ -1,7 +1,7 @@
-"""Learning from a teacher: what it says to every training text, computed once, and the loss that follows it.
+"""Distillation: a loss that compares outputs with a teacher's, which are computed once for every training text.
 
-Hinton et al. 2015: the student's distribution is drawn to the teacher's, both softened by a temperature T; the factor
-T² keeps the size of the gradient. Beside it, optionally, the last layer's CLS vector is drawn to the teacher's.
+Hinton et al. 2015: KL divergence of the student's distribution from the teacher's, both softened by a temperature T; a
+factor T² keeps the size of the gradient. Optionally also the squared difference of the last layer's CLS vectors.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import PyramidError, UnknownNameError
+from ..checks import check_choice, check_flag, check_number
 from ..text.metrics import CLASSIFICATION, REGRESSION
 
 
@@ -24,7 +24,7 @@ class TrainSettings:
         bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in full. Faster where
             the processor has such products. Evaluation is always in full precision.
         checkpoints_per_epoch: How often the state is saved, when there is an output folder.
-        patience: Stop after so many evaluations on the dev data without gain, and return to the best weights; None
+        patience: Stop after this many evaluations on the dev data without gain, and restore the best weights; None
             trains to the end and keeps the last weights.
         dev_metric: What counts as gain; accuracy, or spearman for numbers, if None.
         temperature: With a teacher: softens its distribution and the model's.
@@ -49,36 +49,28 @@ class TrainSettings:
     hidden_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, kind, low, high in (
-            ("learning_rate", float, 1e-12, 1),
-            ("epochs", float, 1e-6, 10_000),
-            ("batch_size", int, 1, 1_000_000),
-            ("eval_batch_size", int, 1, 1_000_000),
-            ("warmup_ratio", float, 0, 1),
-            ("weight_decay", float, 0, 1),
-            ("seed", int, 0, 2**32 - 1),
-            ("dropout", float, 0, 0.99),
-            ("checkpoints_per_epoch", int, 1, 1_000_000),
-            ("patience", int, 1, 1_000_000),
-            ("temperature", float, 1e-2, 1_000),
-            ("distill_weight", float, 0, 1),
-            ("hidden_weight", float, 0, 1_000_000),
+        for name, low, high in (
+            ("learning_rate", 1e-12, 1),
+            ("epochs", 1e-6, 10_000),
+            ("warmup_ratio", 0, 1),
+            ("weight_decay", 0, 1),
+            ("dropout", 0, 0.99),
+            ("temperature", 1e-2, 1_000),
+            ("distill_weight", 0, 1),
+            ("hidden_weight", 0, 1_000_000),
         ):
-            value = getattr(self, name)
-            if value is None and name in ("dropout", "patience"):
-                continue
-            fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
-            if not fits or isinstance(value, bool) or not low <= value <= high:
-                what = "a whole number" if kind is int else "a number"
-                raise PyramidError(f"{name} must be {what} in {low:g}-{high:g}, got {value!r}")
-        if not isinstance(self.bf16, bool):
-            raise PyramidError(f"bf16 must be true or false, got {self.bf16!r}")
-        if self.dev_metric not in (None, *CLASSIFICATION, *REGRESSION):
-            raise UnknownNameError("dev_metric", self.dev_metric, [*CLASSIFICATION, *REGRESSION])
+            if name != "dropout" or self.dropout is not None:
+                check_number(name, getattr(self, name), low, high)
+        for name in ("batch_size", "eval_batch_size", "checkpoints_per_epoch", "patience"):
+            if name != "patience" or self.patience is not None:
+                check_number(name, getattr(self, name), 1, 1_000_000, whole=True)
+        check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
+        check_flag("bf16", self.bf16)
+        check_choice("dev_metric", self.dev_metric or CLASSIFICATION[0], (*CLASSIFICATION, *REGRESSION))
 
     def metric_for(self, regression: bool) -> str:
         """The metric by which the best weights are chosen; raises when it does not fit the labels."""
         known = REGRESSION if regression else CLASSIFICATION
-        if self.dev_metric is not None and self.dev_metric not in known:
-            raise UnknownNameError(f"dev_metric for {'numbers' if regression else 'classes'}", self.dev_metric, known)
-        return self.dev_metric or known[0]
+        metric = self.dev_metric or known[0]
+        check_choice(f"dev_metric for {'numbers' if regression else 'classes'}", metric, known)
+        return metric

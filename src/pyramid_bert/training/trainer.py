@@ -1,13 +1,12 @@
-"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, a resume that changes nothing."""
+"""Fine-tuning on transformers' Trainer: batches by length, a teacher, early stopping, exact resume."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback, Tra
 
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable
+from ..runtimes.devices import find_device
 from ..runtimes.processes import first_process, place
 from ..text.inference import Outputs, call, outputs_of
 from .callbacks import (
@@ -30,26 +30,16 @@ from .callbacks import (
     RichProgress,
     check_tensorboard,
     log_entries,
-    log_text,
     quiet_transformers,
     sign,
     tensorboard,
 )
 from .checkpoints import SafeTrainer, checkpoint_to_resume
-from .data import LengthSampler, TrainingData
+from .data import Dev, LengthSampler, TrainingData
 from .distillation import Distillation
 from .settings import TrainSettings
 
 _NEVER = 2**31
-
-
-@dataclass(frozen=True)
-class Dev:
-    """Data to evaluate on after each epoch, and how. Every process takes part in `measure`, and gets the same."""
-
-    data: TrainingData
-    measure: Callable[[], dict[str, float]]
-    metric: str
 
 
 class PyramidTrainer(SafeTrainer):
@@ -62,7 +52,7 @@ class PyramidTrainer(SafeTrainer):
     dropout: float | None = None
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
-        """Mixed precision for the loss alone: the Trainer's own option would leave it in the model, and evaluate so."""
+        """Mixed precision for the loss only: the Trainer's own option would also evaluate in it."""
         if not self.bf16:
             return nullcontext()
         return torch.autocast(self.args.device.type, torch.bfloat16, cache_enabled=cache_enabled)
@@ -107,6 +97,7 @@ def finetune(
     log_dir: str | Path | None = None,
     progress: bool = True,
     title: str = "training",
+    device: torch.device | None = None,
 ) -> list[dict[str, Any]]:
     """Trains `model` in place, and returns the log of the run.
 
@@ -122,6 +113,7 @@ def finetune(
         log_dir: Where TensorBoard's event files go.
         progress: Show a progress bar on stderr.
         title: What the bar says.
+        device: Where to train; None takes the accelerator that torch sees, else the CPU.
     """
     if find_spec("accelerate") is None:
         raise MissingExtraError("accelerate", "train", "training")
@@ -133,7 +125,8 @@ def finetune(
     with tempfile.TemporaryDirectory() as scratch:  # the Trainer wants a folder, even when nothing is to be kept
         folder = Path(output_dir or scratch)
         check_writable(folder)
-        trainer, pace = _make_trainer(model, tokenizer, data, dev, settings, folder, keep=output_dir is not None)
+        kept, on_cpu = output_dir is not None, find_device(device).type == "cpu"
+        trainer, pace = _make_trainer(model, tokenizer, data, dev, settings, folder, keep=kept, on_cpu=on_cpu)
         before = None
         if output_dir is not None:
             before = checkpoint_to_resume(folder, _fingerprint(model, data, settings, teacher, dev))
@@ -157,6 +150,7 @@ def _make_trainer(
     folder: Path,
     *,
     keep: bool,
+    on_cpu: bool,
 ) -> tuple[PyramidTrainer, Pace]:
     steps = -(-len(data) // settings.batch_size)
     chosen = dev if settings.patience is not None else None
@@ -182,12 +176,12 @@ def _make_trainer(
         logging_steps=LOG_EVERY,
         report_to="none",
         disable_tqdm=True,
-        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_pin_memory=not on_cpu and torch.cuda.is_available(),
         remove_unused_columns=False,
-        # Several processes share a batch; where it has one part less than there are processes, rows are repeated.
+        # Several processes share a batch; rows are repeated where it cannot be divided.
         accelerator_config={"split_batches": processes > 1},
         average_tokens_across_devices=False,  # their parts are equal: the mean of means is the mean
-        use_cpu=not getattr(torch, "accelerator", torch.cuda).is_available(),
+        use_cpu=on_cpu,
     )
     trainer = PyramidTrainer(
         model=model,
@@ -217,7 +211,7 @@ def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProg
             _dropout(trained, trainer.dropout),
         ):
             if before is not None and pace.exhausted(_state_in(before).log_history):
-                trainer.state = _state_in(before)  # it had come to its end, and was stopped after that
+                trainer.state = _state_in(before)  # training was complete; only the rest was interrupted
             else:
                 trainer.train(resume_from_checkpoint=None if before is None else str(before))
             if pace.patience is not None:
@@ -230,7 +224,7 @@ def _run(trainer: PyramidTrainer, pace: Pace, before: Path | None, bar: RichProg
 
 @contextmanager
 def _attention_to_learn_with(model: Any, device: torch.device) -> Iterator[None]:
-    """Plain attention on a CPU: the fused one saves time there when nothing is learned, and loses it going back."""
+    """Plain attention for training on a CPU: the fused one is faster forward and slower backward there."""
     before = model.config._attn_implementation
     plain = device.type == "cpu" and before == "sdpa"
     if plain:
@@ -244,7 +238,7 @@ def _attention_to_learn_with(model: Any, device: torch.device) -> Iterator[None]
 
 @contextmanager
 def _dropout(model: Any, share: float | None) -> Iterator[None]:
-    """Another dropout for a while; None leaves the model's own."""
+    """Another dropout inside the block; None leaves the model's own."""
     places = [place for place in model.modules() if isinstance(place, torch.nn.Dropout)]
     before = [place.p for place in places]
     try:
@@ -262,7 +256,7 @@ def _state_in(checkpoint: Path) -> TrainerState:
 
 
 def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any, progress: bool) -> Outputs:
-    """What the teacher says to every row; it works where the training does, and goes back to its place."""
+    """The teacher's outputs for every row, computed on the device of the training."""
     place_before = teacher.device
     try:
         return outputs_of(
@@ -281,7 +275,7 @@ def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any,
 def _fingerprint(
     model: Any, data: TrainingData, settings: TrainSettings, teacher: Any, dev: Dev | None
 ) -> dict[str, Any]:
-    """What must be the same for a stopped run to go on: settings, data, and the models it began with."""
+    """What must be equal for a stopped run to resume: settings, data, and the initial models."""
     return {
         "settings": dataclasses.asdict(settings),
         "data": data.digest(),
@@ -300,16 +294,3 @@ def _weights_digest(model: Any) -> str:
         weights.update(name.encode())
         weights.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
     return weights.hexdigest()
-
-
-__all__ = [
-    "LOG",
-    "Dev",
-    "LengthSampler",
-    "PyramidTrainer",
-    "TrainSettings",
-    "TrainingData",
-    "finetune",
-    "log_text",
-    "quiet_transformers",
-]

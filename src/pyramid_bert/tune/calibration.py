@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from ..bench.timing import time_interleaved
-from ..bench.workload import wait_for
 from ..core.loop import Exactly, Half, Step
 from ..core.tokens import Tokens
 from ..cost import tokens_seen
 from ..errors import PyramidError
 from ..families import pyramid_encoder, pyramid_settings, run_ends
+from ..runtimes.devices import wait_for
 from ..schedule.base import Schedule
 
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ...checks import check_choice, check_number
 from ...cost import SpaceReading, space_reduction
 from ...errors import DataError, UnknownNameError
 
@@ -80,23 +81,14 @@ class LraPreset:
                 "performer has none"
             )
         for name, (low, high) in _LIMITS.items():
-            self._check_number(name, low, high)
+            if getattr(self, name) is not None or name not in ("block_size", "peak_learning_rate"):
+                where, whole = f"the preset {self.backbone}.{self.task}: {name}", name in _SIZES
+                check_number(where, getattr(self, name), low, high, whole=whole, error=DataError)
         split = "hidden_size" if self.backbone == "bigbird" else "qkv_size"
         if getattr(self, split) % self.heads:
             raise DataError(
                 f"the preset {self.backbone}.{self.task}: {split} must be a multiple of its {self.heads} heads, got "
                 f"{getattr(self, split)}"
-            )
-
-    def _check_number(self, name: str, low: float, high: float) -> None:
-        value, whole = getattr(self, name), name in _SIZES
-        if value is None and name in ("block_size", "peak_learning_rate"):
-            return
-        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not number or not low <= value <= high:
-            raise DataError(
-                f"the preset {self.backbone}.{self.task}: {name} must be a {'whole ' if whole else ''}number in "
-                f"{low:g}-{high:g}, got {value!r}"
             )
 
     @property
@@ -129,10 +121,8 @@ class LraPreset:
 
 def preset_for(backbone: str, task: str, path: str | Path | None = None) -> LraPreset:
     """The preset of a backbone for a task, from the paper's table or from a file of the same form."""
-    if backbone not in BACKBONES:
-        raise UnknownNameError("backbone", backbone, BACKBONES)
-    if task not in TASKS:
-        raise UnknownNameError("Long Range Arena task", task, TASKS)
+    check_choice("backbone", backbone, BACKBONES)
+    check_choice("Long Range Arena task", task, TASKS)
     presets = load_presets(path)
     if f"{backbone}-{task}" not in presets:
         raise DataError(f"{path} has no table [{backbone}.{task}]; it has {', '.join(presets) or 'none'}")

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import PyramidError
+from ...runtimes.devices import find_device
 from ...schedule.base import Schedule
 from ...schedule.kinds import InputSchedule
 from ...text.batches import Encoded
 from ...text.inference import outputs_of
 from ...text.metrics import classification_metrics
-from ...training.trainer import TrainingData, TrainSettings, finetune
+from ...training import TrainingData, TrainSettings, finetune
 from .data import LraData, load_lra
 from .models import CLS, PAD, SPECIALS, attention_of, make_model, tokens_of
 from .presets import LraPreset
@@ -101,6 +102,7 @@ def run_lra(
     schedule: Schedule | None = None,
     settings: dict[str, Any] | None = None,
     progress: bool = True,
+    device: str | None = None,
 ) -> LraResult:
     """Trains a preset's model from scratch and evaluates it.
 
@@ -112,6 +114,7 @@ def run_lra(
         schedule: `Schedule.input_only(...)`; None keeps every token.
         settings: Further fields of `PyramidConfig`: selector, reduce, centers_per_step.
         progress: Show bars on stderr.
+        device: Where to train; the accelerator that torch sees, else the CPU, if None.
     """
     model = make_model(preset, schedule, seed=training.seed, **(settings or {}))
     n = tokens_of(preset)
@@ -120,7 +123,7 @@ def run_lra(
     data = TrainingData(train.items, train.labels, PAD, pad_to=pad_to)
     start = time.perf_counter()
     title = "training the backbone" if schedule is None else "training behind the selection"
-    finetune(model, None, data, training, progress=progress, title=title)
+    finetune(model, None, data, training, progress=progress, title=title, device=find_device(device))
     trained = time.perf_counter()
     outputs = outputs_of(model, dev.items, PAD, batch_size=training.eval_batch_size, pad_to=pad_to)
     metrics = classification_metrics(dev.labels, outputs.logits.argmax(dim=1).tolist(), outputs.logits.shape[1])

@@ -76,12 +76,12 @@ class ModelView:
         return sum(bool(one.prediction == one.dense_prediction) for one in self.explanations)
 
 
-def load_pyramid(path: str | Path) -> tuple[PyramidClassifier, bool]:
+def load_pyramid(path: str | Path, device: str | None = None) -> tuple[PyramidClassifier, bool]:
     """A trained classifier, and whether it was saved as a pyramid; a dense one gets the default schedule.
 
     Texts longer than the model can read are cut.
     """
-    classifier = PyramidClassifier.load(path)
+    classifier = PyramidClassifier.load(path, device=device)
     trained = classifier.settings is not None
     if not trained:
         apply_settings(classifier.model, None, {})
@@ -96,6 +96,7 @@ def look_at(
     examples: int = 24,
     others: Mapping[str, Sequence[Text]] | None = None,
     stepped: Callable[[], object] = lambda: None,
+    device: str | None = None,
 ) -> ModelView:
     """Runs a model on texts.
 
@@ -105,10 +106,11 @@ def look_at(
         examples: The number of texts to explain, from the first.
         others: Further sets of texts by name; only their lengths are shown.
         stepped: Called after each text, for a progress bar.
+        device: Where the model runs; see `PyramidClassifier`.
     """
     if not texts:
         raise DataError("no texts to look at; give at least one")
-    classifier, trained = load_pyramid(path)
+    classifier, trained = load_pyramid(path, device)
     settings = classifier.settings
     assert settings is not None
     encoders = look_inside(classifier, texts, stepped=stepped)

@@ -34,7 +34,7 @@ from ...families.loading import load_model
 from ...files import replacing_folder, write_text
 from ...text.sampling import sample_rows, table_hash
 from ...text.tables import Table
-from ...training.trainer import TrainSettings, quiet_transformers
+from ...training import TrainSettings, quiet_transformers
 from ..glue.tasks import TASKS, Task, load_task
 from ..lra.presets import LRA_NAMES
 from .grid import Cell

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import Any
 
-from ....checks import check_int
-from ....errors import PyramidError, UnknownNameError
+from ....checks import check_choice, check_int, check_number
+from ....errors import PyramidError
 
 # Dashes of a long snake.
 DIFFICULTIES = {"easy": 6, "intermediate": 9, "hard": 14}
@@ -58,27 +57,16 @@ class PathfinderSettings:
 
     def __post_init__(self) -> None:
         # A snake of one dash has no pixel for its other end, and both ends of one of two may be the same pixel.
-        for name, low in (("window", 5), ("contour_length", 3), ("distractor_length", 1)):
+        whole = {"window": 5, "contour_length": 3, "distractor_length": 1, "padding": 0, "distractors": 0}
+        for name, low in whole.items():
             check_int(name, getattr(self, name), low, f"Long Range Arena has {_DEFAULTS[name]}")
-        for name in ("padding", "distractors"):
-            check_int(name, getattr(self, name), 0, f"Long Range Arena has {_DEFAULTS[name]}")
         # Thinner dashes fall between the points that pixels are sampled at; nearer snakes may begin at one pixel.
         for name, least in (("dash_margin", 0), ("continuity", 0), ("dash_thickness", 0.2), ("seed_distance", 1)):
-            self._check_number(name, least)
+            check_number(name, getattr(self, name), least, hint=f"Long Range Arena has {_DEFAULTS[name]}")
         for name in ("dash_length", "marker_radius", "target_contrast", "distractor_contrast"):
-            self._check_number(name)
+            check_number(name, getattr(self, name), hint=f"Long Range Arena has {_DEFAULTS[name]}", above=True)
         self._check_apart()
         self._check_room()
-
-    def _check_number(self, name: str, least: float | None = None) -> None:
-        """Raises unless it is a number of at least `least`; above 0 without it."""
-        value = getattr(self, name)
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or (value <= 0 if least is None else value < least):
-            allowed = "above 0" if least is None else f"of at least {least:g}"
-            raise PyramidError(
-                f"{name} must be a number {allowed}, got {value!r}; Long Range Arena has {_DEFAULTS[name]}"
-            )
 
     def _check_apart(self) -> None:
         """Raises if two snakes may share a pixel: a disc could lie on both."""
@@ -115,8 +103,7 @@ class PathfinderSettings:
     @classmethod
     def of(cls, difficulty: str) -> PathfinderSettings:
         """The settings of "easy", "intermediate" or "hard" images: snakes of 6, 9 or 14 dashes."""
-        if difficulty not in DIFFICULTIES:
-            raise UnknownNameError("difficulty", difficulty, DIFFICULTIES)
+        check_choice("difficulty", difficulty, DIFFICULTIES)
         length = DIFFICULTIES[difficulty]
         return cls(
             contour_length=length, distractor_length=length // 3, distractors=_DISTRACTOR_DASHES // (length // 3)
@@ -126,8 +113,7 @@ class PathfinderSettings:
     def from_dict(cls, values: dict[str, Any]) -> PathfinderSettings:
         """The inverse of `to_dict`; raises for names that are none."""
         for name in values:
-            if name not in _DEFAULTS:
-                raise UnknownNameError("Pathfinder setting", name, _DEFAULTS)
+            check_choice("Pathfinder setting", name, _DEFAULTS)
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""What several tests of training need: the weights of a classifier, and a training run that is stopped."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from pyramid_bert.training import PyramidTrainer
+
+
+def weights(classifier):
+    return {name: value.clone() for name, value in classifier.model.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def near(a, b, atol=1e-5):
+    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], atol=atol) for name in a)
+
+
+class _StopAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stopped_at(step):
+    """The training inside of the block is stopped after this many steps."""
+    train = PyramidTrainer.train
+
+    def interrupted(self, **kwargs):
+        self.add_callback(_StopAt(step))
+        return train(self, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PyramidTrainer, "train", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
