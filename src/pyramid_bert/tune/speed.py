@@ -107,7 +107,7 @@ def measured_speedup(
     after_each: Callable[[], object] | None = None,
 ) -> float:
     """How many times faster the pyramid runs the rows than the dense model, both sorted by length and in turn."""
-    batches = workload.tensors(workload.by_length(batch_size))
+    batches = workload.tensors(workload.by_length(batch_size), device=dense.device)
     runs = {"dense": partial(forward_all, dense, batches), "pyramid": partial(forward_all, pyramid, batches)}
     return time_interleaved(runs, rounds=rounds, after_each=after_each).speedup("pyramid", over="dense")
 
