@@ -20,7 +20,7 @@ from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.batches import Encoded, sorted_batches
 from pyramid_bert.text.sampling import table_hash
-from pyramid_bert.tune.adaptive import solve_adaptive
+from pyramid_bert.tune.schedules import solve_adaptive
 
 SPEEDUPS = (1.5, 2.0)
 BATCH, SEED, SAMPLE = 32, 0, 256

@@ -27,7 +27,7 @@ from pyramid_bert.text.sampling import sample_rows, shuffled, table_hash
 from pyramid_bert.text.tables import Table
 from pyramid_bert.training import TrainSettings
 from pyramid_bert.tune.candidates import Method
-from pyramid_bert.tune.halving import Trial, agreement
+from pyramid_bert.tune.judge import Trial, agreement
 from pyramid_bert.tune.search import find_pyramid
 
 SPEEDUPS = (1.5, 2.0)

@@ -1,4 +1,4 @@
-"""Does the budget solver keep its word? Asks for 1.5x, 2x and 3x and measures what comes out, over the sorted baseline.
+"""Does the solver keep its word? Asks for 1.5x, 2x and 3x and measures what comes out, over the sorted baseline.
 
 python benchmarks/solver.py MODEL TASK DATA [--rows N] [--rounds N]
 
@@ -11,7 +11,8 @@ from pyramid_bert import pyramidize
 from pyramid_bert.bench.models import model_pair
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.lab.glue.tasks import load_task
-from pyramid_bert.tune.solver import Solver, interleaved_speedup
+from pyramid_bert.tune.schedules import Solver
+from pyramid_bert.tune.speed import measured_speedup
 
 BATCH = 32
 
@@ -23,11 +24,12 @@ def main() -> None:
     texts = load_task(args.task, args.data, "dev").texts[: args.rows]
     workload = Workload.from_texts(tokenizer, texts, positions=512, max_length=512, source=args.task)
     found = []
-    solver = Solver(dense, workload.lengths[::2], batch_size=BATCH, sample=workload.items[:64])
+    how = {"sample": workload.items[:256], "trained_head": False}  # MODEL is an encoder
+    solver = Solver(dense, workload.lengths[::2], batch_size=BATCH, **how)
     for wanted in (1.5, 2.0, 3.0):
         solution = solver.solve(wanted)
         pyramidize(pyramid, solution.schedule)
-        measured = interleaved_speedup(dense, pyramid, workload, BATCH, rounds=args.rounds)
+        measured = measured_speedup(dense, pyramid, workload, BATCH, rounds=args.rounds)
         found.append({**solution.to_dict(), "measured_again": measured})
     mean_length = sum(workload.lengths) / len(texts)
     show({"task": args.task, "texts": len(texts), "mean_length": mean_length, "solutions": found})

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .runtimes.packed import optimize, unoptimize
     from .schedule.base import Schedule
     from .schedule.paper_table import PAPER_TABLE
+    from .tune.schedules import adaptive_schedule_for_speedup, schedule_for_speedup
     from .tune.sensitivity import measure_sensitivity
 
 # Name -> module, loaded on first use.
@@ -37,6 +38,7 @@ _HOMES = {
     "PyramidConfig": "config",
     "PyramidError": "errors",
     "Schedule": "schedule",
+    "adaptive_schedule_for_speedup": "tune.schedules",
     "is_pyramid": "families.hub",
     "k_center_greedy": "core.coreset",
     "measure_sensitivity": "tune.sensitivity",
@@ -44,6 +46,7 @@ _HOMES = {
     "pyramid_settings": "families.hub",
     "pyramidize": "families.hub",
     "restore": "families.hub",
+    "schedule_for_speedup": "tune.schedules",
     "space_reduction": "cost",
     "unoptimize": "runtimes.packed",
 }
@@ -57,6 +60,7 @@ __all__ = [
     "PyramidError",
     "Schedule",
     "__version__",
+    "adaptive_schedule_for_speedup",
     "is_pyramid",
     "k_center_greedy",
     "measure_sensitivity",
@@ -64,6 +68,7 @@ __all__ = [
     "pyramid_settings",
     "pyramidize",
     "restore",
+    "schedule_for_speedup",
     "space_reduction",
     "unoptimize",
 ]

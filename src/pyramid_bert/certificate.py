@@ -1,11 +1,17 @@
-"""A certificate: how likely a pyramid's answer differs from the dense model's, given what its own pass says."""
+"""Certificates: how likely a pyramid's answer differs from the dense model's, and running doubtful answers again.
+
+The doubt about an answer is 1 minus the margin between its two likeliest classes. A certificate learns from unlabelled
+texts how often answers of a given doubt flip. Covering radii were measured too, and predict flips no better
+(docs/theory.md).
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Real
 from pathlib import Path
@@ -13,29 +19,31 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from .errors import CheckpointError, DataError, MissingExtraError, PyramidError
-from .evidence import Score, Trial, Weights, check_score, check_share, keeps_tokens
+from .families import sizes_of
 from .files import write_text
+from .text.inference import kept_of, outputs_of
 from .text.tables import Text
 
 FILE = "certificate.json"
 MIN_ROWS = 50
-_FORMAT, _QUANTILES = 1, 200
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
+_FORMAT, _QUANTILES = 2, 200
+_AGAIN = "calibrate again with Certificate.fit(clf, texts) or `pyramid-bert certify`"
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Calibrated on texts, without labels: the chance that a pyramid's prediction is not the dense model's.
+    """The chance that a pyramid's prediction is not the dense model's, by the doubt about it.
 
     Belongs to one model with one set of pyramid settings, and is saved beside it.
 
     Attributes:
-        score: What the chance is read from: "confidence", the covering "radius", or "both".
-        weights: Of doubt and radius in the score.
-        knots: Scores, ascending, between which the chance is interpolated (isotonic regression).
+        knots: Doubts, ascending, between which the chance is interpolated (isotonic regression).
         chances: The chance of a flip at each of the knots.
-        quantiles: The scores of the calibration texts at equal steps from the lowest to the highest.
+        quantiles: The doubts of the calibration texts at equal steps from the lowest to the highest.
         rows: How many texts it was calibrated on.
         flips: For how many of them the prediction differed.
         settings: The pyramid's.
@@ -45,8 +53,6 @@ class Certificate:
         certificate.chance(certificate.quantiles[-1])  # for the most doubtful of the texts
     """
 
-    score: str
-    weights: Weights
     knots: tuple[float, ...]
     chances: tuple[float, ...]
     quantiles: tuple[float, ...]
@@ -60,7 +66,7 @@ class Certificate:
         classifier: Any,
         texts: Sequence[Text],
         *,
-        score: Score = "confidence",
+        score: str | None = None,
         batch_size: int = 32,
         progress: bool = False,
     ) -> Certificate:
@@ -68,51 +74,38 @@ class Certificate:
 
         Args:
             classifier: A `PyramidClassifier` that is a pyramid.
-            texts: At least 50, unlike those that it was trained on; they need no labels.
-            score: What to judge an answer by.
+            texts: At least 50 that it was not trained on. Labels are not needed.
+            score: Deprecated: "confidence" is the only score.
             batch_size: Texts at a time.
             progress: Show a bar.
         """
-        trial = trial_of(classifier, texts, score=score, batch_size=batch_size, progress=progress)
-        return cls.of(trial, score, classifier.settings.to_dict())
+        check_score(score)
+        return cls.of(compare_with_dense(classifier, texts, batch_size=batch_size, progress=progress))
 
     @classmethod
-    def of(cls, trial: Trial, score: str, settings: dict[str, Any]) -> Certificate:
-        """The certificate that a trial gives."""
-        weights = trial.weights(score)
-        scores = trial.evidence.score(weights)
-        line = _isotonic()(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, trial.flips.astype(float))
+    def of(cls, comparison: Comparison) -> Certificate:
+        """The certificate that a comparison gives."""
+        doubt, flips = comparison.doubt, comparison.flips
+        line = _isotonic()(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(doubt, flips.astype(float))
         return cls(
-            score=score,
-            weights=weights,
             knots=tuple(map(float, line.X_thresholds_)),
             chances=tuple(map(float, line.y_thresholds_)),
-            quantiles=tuple(map(float, np.quantile(scores, np.linspace(0, 1, _QUANTILES + 1)))),
-            rows=len(scores),
-            flips=int(trial.flips.sum()),
-            settings=settings,
+            quantiles=tuple(map(float, np.quantile(doubt, np.linspace(0, 1, _QUANTILES + 1)))),
+            rows=len(doubt),
+            flips=int(flips.sum()),
+            settings=comparison.settings,
         )
 
-    def chance(self, score: Any) -> NDArray[Any]:
-        """The chance of a flip at a score, or at each of several."""
-        return np.asarray(np.interp(score, self.knots, self.chances))
+    def chance(self, doubt: Any) -> NDArray[Any]:
+        """The chance of a flip at a doubt, or at each of several."""
+        return np.asarray(np.interp(doubt, self.knots, self.chances))
 
     def threshold(self, share: float) -> float:
-        """The score that a share of the calibration texts reach; no text reaches that of 0, and every one that of 1."""
-        check_share(share)
+        """The doubt that this share of the calibration texts reaches: infinity for 0, minus infinity for 1."""
+        _check_share(share)
         if share in (0, 1):
-            return float("-inf") if share else float("inf")
+            return -math.inf if share else math.inf
         return float(np.interp(1 - share, np.linspace(0, 1, len(self.quantiles)), self.quantiles))
-
-    def check_fits(self, settings: dict[str, Any] | None) -> None:
-        """Raises unless the certificate was made for a pyramid with these settings."""
-        if settings != self.settings:
-            raise PyramidError(
-                "the certificate was calibrated for other pyramid settings than the model has now; "
-                "calibrate again with Certificate.fit(clf, texts) or `pyramid-bert certify`"
-            )
-
-    # ---- as data ----
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_dict` makes an equal certificate."""
@@ -121,7 +114,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
-        """The certificate that `to_dict` described."""
+        """The certificate that `to_dict` described, or version 0.1.0 wrote for the score "confidence"."""
         fields: dict[str, Any] = dict(data)
         version = fields.pop("format", None)
         if not isinstance(version, int) or version > _FORMAT:
@@ -129,6 +122,10 @@ class Certificate:
                 f"this certificate has format {version!r} and this release reads up to {_FORMAT}; "
                 "upgrade with: pip install -U pyramid-bert"
             )
+        if version == 1:
+            fields.pop("weights", None)
+            if (score := fields.pop("score", None)) != "confidence":
+                raise CheckpointError(f"this certificate uses the score {score!r}, which was removed; {_AGAIN}")
         fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
         try:
             found = cls(**fields)
@@ -139,13 +136,12 @@ class Certificate:
 
     def _check(self) -> None:
         """Raises unless every field is what `of` makes."""
-        check_score(self.score)
-        for name in ("weights", "knots", "chances", "quantiles"):
+        for name in ("knots", "chances", "quantiles"):
             values = getattr(self, name)
             if not isinstance(values, tuple) or not values or not all(map(_is_number, values)):
                 raise PyramidError(f"its {name} must be finite numbers, at least one, got {reprlib.repr(values)}")
-        if len(self.knots) != len(self.chances) or list(self.knots) != sorted(self.knots) or len(self.weights) != 2:
-            raise PyramidError("its numbers do not belong together")
+        if len(self.knots) != len(self.chances) or list(self.knots) != sorted(self.knots):
+            raise PyramidError("its knots must be ascending and have one chance each")
         for name, kind in (("rows", int), ("flips", int), ("settings", dict)):
             if not isinstance(getattr(self, name), kind):
                 raise PyramidError(f"its {name} must be of type {kind.__name__}, got {getattr(self, name)!r}")
@@ -162,50 +158,165 @@ class Certificate:
             return None
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(data, dict):
+                raise ValueError("it holds no certificate")
         except ValueError as error:
             raise CheckpointError(f"{path} is damaged: {error}; remove it, and calibrate again") from error
-        if not isinstance(data, dict):
-            raise CheckpointError(f"{path} is damaged: it holds no certificate; remove it, and calibrate again")
         try:
             return cls.from_dict(data)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
 
 
-def trial_of(
-    classifier: Any,
-    texts: Sequence[Text],
-    *,
-    score: str = "confidence",
-    batch_size: int = 32,
-    progress: bool = False,
-) -> Trial:
-    """The trial that a certificate is made of; what cannot work is refused before any work.
+@dataclass(frozen=True)
+class Comparison:
+    """A pyramid and the dense model with its weights on the same texts.
 
-    Args:
-        classifier: A `PyramidClassifier` that is a pyramid.
-        texts: At least 50.
-        score: What answers are to be judged by.
-        batch_size: Texts at a time.
-        progress: Show a bar.
+    Attributes:
+        doubt: (n,) about the pyramid's answers.
+        flips: (n,) bool: the prediction differs from the dense model's.
+        macs: (n,) multiply-accumulates of the pyramid.
+        dense_macs: (n,) those of the dense model.
+        settings: The pyramid's.
     """
-    check_score(score)
+
+    doubt: NDArray[Any]
+    flips: NDArray[Any]
+    macs: NDArray[Any]
+    dense_macs: NDArray[Any]
+    settings: dict[str, Any]
+
+    def speedup(self, rerun: NDArray[Any] | None = None) -> float:
+        """The ideal speed-up over the dense model when the texts `rerun` (n,) bool are run densely as well."""
+        again = 0 if rerun is None else self.dense_macs[rerun].sum()
+        return float(self.dense_macs.sum() / (self.macs.sum() + again))
+
+    def by_share(self, shares: Sequence[float] = SHARES) -> list[dict[str, Any]]:
+        """For each share of texts run again: the flips removed, as a share of all flips, and the ideal speed-up left.
+
+        "random" is the mean of all choices of equally many texts.
+        """
+        table = []
+        for share in shares:
+            rerun = worst(self.doubt, share)
+            removed = float((self.flips & rerun).sum() / max(self.flips.sum(), 1))
+            table.append(
+                {
+                    "share": share,
+                    "removed": {"random": float(rerun.mean()), "confidence": removed},
+                    "ideal_speedup": {"confidence": self.speedup(rerun)},
+                }
+            )
+        return table
+
+
+def compare_with_dense(
+    classifier: Any, texts: Sequence[Text], *, batch_size: int = 32, progress: bool = False
+) -> Comparison:
+    """Runs a `PyramidClassifier` on at least 50 texts twice: as the pyramid it is, and keeping all tokens."""
     check_can_flip(classifier)
-    if score != "confidence" and not keeps_tokens(classifier.model):
-        raise PyramidError(
-            f"the score {score!r} needs covering radii, and the selector {classifier.settings.selector!r} keeps no "
-            "token that could cover others; use score='confidence'"
-        )
     if len(texts) < MIN_ROWS:
         raise DataError(
             f"a certificate needs at least {MIN_ROWS} texts to be calibrated on, got {len(texts)}; "
-            "they need no labels, so texts as the model will meet them do"
+            "they need no labels, so any texts like those that the model will be used on will do"
         )
-    _isotonic()
-    items = classifier.encode(texts)
-    return Trial.of(
-        classifier.model, items, classifier.tokenizer.pad_token_id, batch_size=batch_size, progress=progress
+    _isotonic()  # missing packages are told before the work
+    model, items, pad_id = classifier.model, classifier.encode(texts), classifier.tokenizer.pad_token_id
+    titles = ("the pyramid", "keeping all tokens") if progress else (None, None)
+    ours = outputs_of(model, items, pad_id, batch_size=batch_size, title=titles[0]).logits
+    dense = outputs_of(model, items, pad_id, batch_size=batch_size, dense=True, title=titles[1]).logits
+    sizes = sizes_of(model)
+    kept = kept_of(model, items, pad_id, batch_size=batch_size)
+    costs = [classifier.settings.cost(lengths, len(item), sizes) for lengths, item in zip(kept, items, strict=True)]
+    return Comparison(
+        doubt=_doubt(ours),
+        flips=(ours.argmax(1) != dense.argmax(1)).numpy(),
+        macs=np.array([cost.macs for cost in costs]),
+        dense_macs=np.array([cost.dense_macs for cost in costs]),
+        settings=classifier.settings.to_dict(),
     )
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a classifier predicts for n texts.
+
+    Attributes:
+        logits: (n, classes), of the dense run where a text was run again.
+        radius: (n, layers) covering radius of the pyramid's pass, 0 where a layer drops nothing; None unless asked for.
+        rerun: (n,) bool: which texts were run again; None without a fallback.
+        chance: (n,) the chance that the pyramid's prediction is not the dense model's; None without a certificate.
+    """
+
+    logits: NDArray[Any]
+    radius: NDArray[Any] | None = None
+    rerun: NDArray[Any] | None = None
+    chance: NDArray[Any] | None = None
+
+
+def answers(
+    classifier: Any,
+    texts: Iterable[Any],
+    *,
+    batch_size: int = 32,
+    progress: bool = False,
+    radius: bool = False,
+    fallback: float | None = None,
+    score: str | None = None,
+    streaming: bool = False,
+) -> Answers:
+    """What `classifier` predicts for the texts; see `PyramidClassifier.answers`."""
+    check_score(score)
+    certificate = _certificate_for(classifier, fallback, streaming)
+    model, items, pad_id = classifier.model, classifier.encode(texts), classifier.tokenizer.pad_token_id
+    title = "predicting" if progress else None
+    outputs = outputs_of(model, items, pad_id, batch_size=batch_size, coverage=radius, title=title)
+    logits = outputs.logits.numpy()
+    radii = None if outputs.coverage is None else outputs.coverage.radius.numpy()
+    if fallback is None:
+        return Answers(logits, radii)
+    doubt = _doubt(outputs.logits)
+    again = doubt >= certificate.threshold(fallback) if streaming and certificate else worst(doubt, fallback)
+    chosen = np.flatnonzero(again)
+    if len(chosen):
+        title, some = "keeping all tokens" if progress else None, [items[i] for i in chosen]
+        dense = outputs_of(model, some, pad_id, batch_size=batch_size, dense=True, title=title)
+        logits[chosen] = dense.logits.numpy()
+    return Answers(logits, radii, again, None if certificate is None else certificate.chance(doubt))
+
+
+def _certificate_for(classifier: Any, fallback: float | None, streaming: bool) -> Certificate | None:
+    """The classifier's certificate where it is needed; raises for a call that cannot work, before any work."""
+    if fallback is None:
+        if streaming:
+            raise PyramidError("streaming says how texts are chosen to fall back; give fallback as well, like 0.05")
+        classifier.known_labels()
+        return None
+    _check_share(fallback)
+    check_can_flip(classifier)
+    certificate: Certificate | None = classifier.certificate
+    if certificate is not None and certificate.settings != classifier.settings.to_dict():
+        raise PyramidError(
+            f"the certificate was calibrated for other pyramid settings than the model has now; {_AGAIN}"
+        )
+    if certificate is None and streaming:
+        raise PyramidError(
+            "streaming takes its threshold from a certificate, and the model has none; fit one with "
+            "clf.certificate = Certificate.fit(clf, texts) or `pyramid-bert certify`"
+        )
+    return certificate
+
+
+def worst(doubt: NDArray[Any], share: float) -> NDArray[Any]:
+    """(n,) bool: the share of the rows with the highest doubts, the first of equal ones.
+
+    Example:
+        >>> worst(np.array([0.1, 0.9, 0.5, 0.9]), 0.25).tolist()
+        [False, True, False, False]
+    """
+    chosen = np.zeros(len(doubt), dtype=bool)
+    chosen[np.argsort(-doubt, kind="stable")[: int(share * len(doubt) + 0.5)]] = True
+    return chosen
 
 
 def check_can_flip(classifier: Any) -> None:
@@ -217,6 +328,30 @@ def check_can_flip(classifier: Any) -> None:
             "a dense model cannot differ from itself; give a pyramid, like those that pyramidize, `pyramid-bert train` "
             "and `pyramid-bert speedup` make"
         )
+
+
+def check_score(score: str | None) -> None:
+    """Raises unless this is the one score that is left, and warns that the argument is deprecated."""
+    if score is None:
+        return
+    if score != "confidence":
+        raise PyramidError(
+            f"the score must be 'confidence', got {score!r}; covering radii were removed as scores because they find "
+            "flips no better than confidence (docs/theory.md); leave score out"
+        )
+    warnings.warn("score is deprecated: confidence is the only score; leave it out", DeprecationWarning, stacklevel=3)
+
+
+def _doubt(logits: Tensor) -> NDArray[Any]:
+    """(n,) 1 minus the margin between the two likeliest classes, in 0-1."""
+    ranked = logits.softmax(dim=1).topk(2, dim=1).values
+    doubt: NDArray[Any] = (1 - (ranked[:, 0] - ranked[:, 1])).double().numpy()
+    return doubt
+
+
+def _check_share(share: float) -> None:
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
+        raise PyramidError(f"fallback must be a share of the texts in 0-1, got {share!r}; 0.05 runs 5 % again, densely")
 
 
 def _is_number(value: object) -> bool:

@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from .certificate import FILE as CERTIFICATE
-from .certificate import Certificate
+from .certificate import Answers, Certificate, answers
 from .checks import check_choice
 from .config import PyramidConfig
 from .errors import CheckpointError, PyramidError
 from .estimator import Estimator
 from .explain.explanation import Explanation
 from .explain.tracing import explain
-from .fallback import Answers, answers
 from .families import new_head, positions_of
 from .families.hub import apply_settings, is_pyramid, pyramid_settings, restore
 from .families.loading import load_model, load_tokenizer
@@ -299,7 +298,7 @@ class PyramidClassifier(Estimator):
             radius: Return the covering radius of each layer, 0 where it drops nothing. The core-set that is chosen
                 step by step knows it anyway; all others compute it for this.
             fallback: The share of the texts that is run again with all tokens, the most doubtful first.
-            score: What makes a text doubtful: "confidence" (the default), the covering "radius", or "both".
+            score: Deprecated: confidence is the only score.
             streaming: Run again what reaches the threshold of the `certificate` for that share, whatever the other
                 texts are.
         """

@@ -34,7 +34,7 @@ def test_certify_then_predict_with_a_fallback(capsys, model, sentiment_files, tm
     assert code == 0
     found = json.loads(out)
     assert found["rows"] == 64
-    assert [set(row["removed"]) for row in found["by_share"]] == [{"random", "confidence", "radius", "both"}] * 5
+    assert [set(row["removed"]) for row in found["by_share"]] == [{"random", "confidence"}] * 5
     assert found["ideal_speedup"] > found["by_share"][-1]["ideal_speedup"]["confidence"] > 0
     assert not (model / "certificate.json").exists()
 
@@ -73,7 +73,9 @@ def test_parts_of_another_fallback_or_certificate_are_not_gone_on_with(
     code, _, err = call(capsys, *words)
     assert (code, "parts of another run" in err) == (1, True), err
     certificate = (model / "certificate.json").read_text()
-    assert call(capsys, "certify", model, "--data", dev, "--score", "radius")[0] == 0
+    other = tmp_path / "other.csv"
+    other.write_text("".join(dev.read_text().splitlines(keepends=True)[:60]))
+    assert call(capsys, "certify", model, "--data", other)[0] == 0
     code, _, err = call(capsys, *words, "--fallback", "0")
     assert (code, "parts of another run" in err) == (1, True), err
     (model / "certificate.json").write_text(certificate)
@@ -86,6 +88,15 @@ def test_parts_of_another_fallback_or_certificate_are_not_gone_on_with(
 def test_a_batch_of_nothing_is_a_usage_error(capsys, model, sentiment_files, command):
     code, _, err = call(capsys, command, model, "--data", sentiment_files / "dev.csv", "--batch-size", "0")
     assert (code, "--batch-size must be at least 1, got 0" in err) == (2, True), err
+
+
+def test_another_score_is_a_usage_error_and_confidence_is_deprecated(capsys, model, sentiment_files):
+    words = ("certify", model, "--data", sentiment_files / "dev.csv", "--dry-run", "--score")
+    code, _, err = call(capsys, *words, "radius")
+    assert (code, "must be 'confidence', got 'radius'" in err) == (2, True), err
+    with pytest.warns(DeprecationWarning, match="only score"):
+        code, _, err = call(capsys, *words, "confidence")
+    assert (code, "--score is deprecated" in err) == (0, True), err
 
 
 @pytest.mark.parametrize("share", ["-0.1", "1.2"])

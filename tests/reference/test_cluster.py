@@ -12,7 +12,7 @@ from pyramid_bert.core.record import Kept, Trace
 from pyramid_bert.core.tokens import Tokens
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.inference import outputs_of
-from pyramid_bert.tune.adaptive import solve_adaptive
+from pyramid_bert.tune.schedules import solve_adaptive
 
 LIMITLESS = torch.tensor([torch.inf], dtype=torch.float64)
 LENGTHS = [17, 9, 25, 3, 2, 1]

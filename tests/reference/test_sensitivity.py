@@ -25,9 +25,9 @@ from pyramid_bert.core.reducer import project
 from pyramid_bert.errors import CheckpointError, DataError
 from pyramid_bert.families import set_sensitivity, sizes_of
 from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
+from pyramid_bert.lab.theory.radius import RadiusCurves
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.labels import Labels
-from pyramid_bert.tune.radius import RadiusCurves
 
 LAYERS, WIDTH = 4, 32
 SHRINKING = Schedule.exponential(0.4, 2)

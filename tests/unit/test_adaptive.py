@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, pyramidize
+from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, adaptive_schedule_for_speedup, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.ledger import measure
 from pyramid_bert.bench.workload import Workload
@@ -18,7 +18,8 @@ from pyramid_bert.core.record import Radii, Trace
 from pyramid_bert.errors import DataError
 from pyramid_bert.families import set_sensitivity
 from pyramid_bert.text.batches import Encoded
-from pyramid_bert.tune.adaptive import _smallest, solve_adaptive
+from pyramid_bert.tune.schedules import solve_adaptive
+from pyramid_bert.tune.solver import smallest
 
 LENGTHS = [17, 9, 25, 3, 1]
 
@@ -207,7 +208,9 @@ def test_the_radius_for_a_speedup(tiny_bert, items):
     kept = kept_lengths(pyramid, items, batch_size=8)
     assert ideal_speedup(pyramid, items, kept) == pytest.approx(found.ideal, rel=1e-6)
     assert found.mean_lengths[0] == pytest.approx(sum(row[0] for row in kept) / 60)
-    assert Schedule.adaptive_for_speedup(model, 1.5, items) == found.schedule
+    assert adaptive_schedule_for_speedup(model, 1.5, items) == found.schedule
+    with pytest.warns(DeprecationWarning, match="use pyramid_bert.adaptive_schedule_for_speedup"):
+        assert Schedule.adaptive_for_speedup(model, 1.5, items) == found.schedule
     assert not hasattr(model.config, "pyramid")
     json.dumps(found.to_dict())
 
@@ -226,7 +229,7 @@ def test_what_cannot_be_solved(tiny_bert, items):
 def test_an_encoder_without_a_head_is_refused_by_name(tiny_bert, items):
     encoder = tiny_bert().bert
     with pytest.raises(PyramidError, match=r"got BertModel, which has no head; give AutoModelForSequence"):
-        Schedule.adaptive_for_speedup(encoder, 1.5, items)
+        adaptive_schedule_for_speedup(encoder, 1.5, items)
     with pytest.raises(PyramidError, match="got BertModel, which has no head"):
         kept_lengths(pyramidize(encoder, Schedule.adaptive(0.5)), items)
 
@@ -246,31 +249,28 @@ def test_fixed_schedules_are_asked(tiny_bert, items):
         kept_lengths(tiny_bert(), items)
 
 
-@pytest.mark.parametrize("near", [None, 0.001, 0.05, 1.0])
+@pytest.mark.parametrize("start", [0.001, 0.05, 1.0])
 @pytest.mark.parametrize("scale", [0.001, 0.03, 0.3])
 @pytest.mark.parametrize("speedup", [1.2, 2.0, 3.0])
-def test_the_radius_is_found_on_any_scale(speedup, scale, near):
+def test_the_radius_is_found_on_any_scale(speedup, scale, start):
     """Work falls from 1 to a quarter over a range of radii, and most of what is tried lies on a plateau."""
     tried = []
 
     def reached(radius):
         tried.append(radius)
-        return 1 / (0.25 + 0.75 * math.exp(-radius / scale)), []
+        return 1 / (0.25 + 0.75 * math.exp(-radius / scale))
 
-    radius, ideal, _ = _smallest(reached, speedup, near, 1.0)
-    assert speedup <= ideal <= 1.01 * speedup
-    assert ideal == reached(radius)[0]
+    radius = smallest(reached, speedup, low=1e-9, high=1.0, start=start)
+    assert speedup <= reached(radius) <= 1.01 * speedup
     assert len(tried) < 18
 
 
 def test_a_step_is_found_and_what_cannot_be_reached_is_told():
-    ideal = {False: 1.5, True: 2.5}
-    radius, found, _ = _smallest(lambda radius: (ideal[radius >= 0.2], []), 2.0, None, 1.0)
-    assert found == 2.5
-    assert radius == pytest.approx(0.2, rel=0.01)
-    assert _smallest(lambda radius: (1.9, []), 2.0, None, 1.0) is None
-    assert _smallest(lambda radius: (1.9, []), 2.0, 0.01, 1.0) is None
-    assert _smallest(lambda radius: (2.5, []), 2.0, None, 1.0)[1] == 2.5  # by resting alone, whatever the radius
+    bounds = {"low": 1e-9, "high": 1.0, "start": 1.0}
+    assert smallest(lambda x: 2.5 if x >= 0.2 else 1.5, 2.0, **bounds) == pytest.approx(0.2, rel=0.01)
+    assert smallest(lambda x: 1.9, 2.0, **bounds) is None
+    assert smallest(lambda x: 1.9, 2.0, **bounds | {"start": 0.01}) is None
+    assert smallest(lambda x: 2.5, 2.0, **bounds) == 1e-9  # by resting, whatever the radius
 
 
 def test_by_sensitivity_a_radius_has_no_largest_value(tiny_bert, items):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pyramid_bert import Certificate, PyramidClassifier, PyramidError, Schedule, pyramidize, restore
-from pyramid_bert.certificate import trial_of
+from pyramid_bert.bench.ideal import kept_lengths
+from pyramid_bert.certificate import Comparison, compare_with_dense, worst
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError
-from pyramid_bert.evidence import Evidence, Trial, removed_by_share, worst
 from pyramid_bert.families import sizes_of
 from pyramid_bert.text.labels import Labels
 
@@ -32,10 +32,9 @@ def dense_logits(clf, tokenizer, texts, tiny_bert):
     return PyramidClassifier(tiny_bert(), tokenizer, labels=clf.labels).predict_logits(texts)
 
 
-def trial(doubt, radius, flips):
+def comparison(doubt, flips):
     ones = np.ones(len(flips))
-    logits = np.zeros((len(flips), 2))
-    return Trial(Evidence(np.array(doubt), np.array(radius)), np.array(flips), ones, 3 * ones, logits, logits)
+    return Comparison(np.array(doubt), np.array(flips), ones, 3 * ones, {})
 
 
 # ---- predict ----
@@ -51,18 +50,15 @@ def test_predict_returns_the_radius_when_asked(clf, texts):
     assert np.allclose(same, radius, atol=1e-5)
 
 
-@pytest.mark.parametrize("score", ["confidence", "radius"])
-def test_the_worst_share_of_a_list_is_run_again_with_all_tokens(clf, texts, dense_logits, score):
+def test_the_worst_share_of_a_list_is_run_again_with_all_tokens(clf, texts, dense_logits):
     plain = clf.predict_logits(texts)
-    found = clf.answers(texts, fallback=0.25, score=score)
+    found = clf.answers(texts, fallback=0.25)
     assert found.rerun.sum() == 20
     assert np.allclose(found.logits[found.rerun], dense_logits[found.rerun], atol=1e-5)
     assert np.allclose(found.logits[~found.rerun], plain[~found.rerun], atol=1e-6)
     chances = clf.predict_proba(texts)
-    measure = 1 - abs(chances[:, 0] - chances[:, 1])
-    if score == "radius":
-        measure = clf.predict(texts, return_radius=True)[1].sum(1)
-    assert measure[found.rerun].min() >= measure[~found.rerun].max() - 1e-6
+    doubt = 1 - abs(chances[:, 0] - chances[:, 1])
+    assert doubt[found.rerun].min() >= doubt[~found.rerun].max() - 1e-6
 
 
 def test_all_and_none(clf, texts, dense_logits):
@@ -89,24 +85,21 @@ def test_by_a_threshold_the_other_texts_do_not_matter(clf, texts):
 # ---- the certificate ----
 
 
-def test_a_pyramid_that_keeps_no_token_is_judged_by_its_confidence(clf, texts):
-    pyramidize(clf.model, SCHEDULE, "cluster")
+@pytest.mark.parametrize("schedule", [SCHEDULE, Schedule.adaptive(0.6)])
+def test_a_pyramid_of_clusters_has_a_certificate_too(clf, texts, schedule):
+    pyramidize(clf.model, schedule, "cluster")
     clf.certificate = Certificate.fit(clf, texts)
     assert clf.answers(texts, fallback=0.25, streaming=True).rerun.sum() in (19, 20, 21)
-    found = trial_of(clf, texts)
-    assert [set(row["removed"]) for row in removed_by_share(found)] == [{"random", "confidence"}] * 5
-    lengths = [len(item) for item in clf.encode(texts)]
-    costs = [clf.settings.cost(SCHEDULE.lengths(n, 4), n, sizes_of(clf.model)) for n in lengths]
-    assert found.macs.tolist() == [cost.macs for cost in costs]
-    for score in ("radius", "both"):
-        with pytest.raises(PyramidError, match=f"'{score}' needs covering radii, and the selector 'cluster'"):
-            Certificate.fit(clf, texts, score=score)
+    items = clf.encode(texts)
+    kept = kept_lengths(clf.model, items)
+    costs = [clf.settings.cost(k, len(item), sizes_of(clf.model)) for k, item in zip(kept, items, strict=True)]
+    assert compare_with_dense(clf, texts).macs.tolist() == [cost.macs for cost in costs]
 
 
-def test_the_chance_of_a_flip_grows_with_the_score_and_is_calibrated():
+def test_the_chance_of_a_flip_grows_with_the_doubt_and_is_calibrated():
     draw = np.random.default_rng(1)
-    radius = draw.random(4000)
-    found = Certificate.of(trial(draw.random(4000), radius, draw.random(4000) < radius**2), "radius", {})
+    doubt = draw.random(4000)
+    found = Certificate.of(comparison(doubt, draw.random(4000) < doubt**2))
     chances = found.chance(np.linspace(0, 1, 50))
     assert (np.diff(chances) >= 0).all()
     assert np.abs(chances - np.linspace(0, 1, 50) ** 2).mean() < 0.04
@@ -114,35 +107,17 @@ def test_the_chance_of_a_flip_grows_with_the_score_and_is_calibrated():
     assert found.threshold(0.1) == pytest.approx(0.9, abs=0.03)
 
 
-def test_both_finds_what_tells():
-    draw = np.random.default_rng(2)
-    radius, doubt = draw.random(2000), draw.random(2000)
-    found = trial(doubt, radius, radius + doubt > 1.7)
-    a, b = found.weights("both")
-    assert a == pytest.approx(b, rel=0.2)
-    at = {row["share"]: row["removed"] for row in removed_by_share(found, [0.05])}[0.05]
-    assert at["both"] > max(at["radius"], at["confidence"]) > at["random"] == 0.05
-    nothing = trial(doubt, radius, np.zeros(2000, dtype=bool))
-    assert nothing.weights("both") == (1.0, 0.0)
-
-
-@pytest.mark.parametrize("rows", [50, 68, 409])
-def test_every_score_runs_as_many_texts_again_as_chance_does(rows):
-    draw = np.random.default_rng(3)
-    everything = np.ones(rows, dtype=bool)  # each text that is run again removes a flip
-    for row in removed_by_share(trial(draw.random(rows), draw.random(rows), everything)):
-        assert row["removed"]["random"] == pytest.approx(row["share"], abs=0.5 / rows + 1e-9)
-        assert set(row["removed"].values()) == {row["removed"]["random"]}
-
-
-def test_the_cost_of_running_again():
-    found = trial(np.arange(100.0), np.zeros(100), np.arange(100) % 2 == 0)
+def test_what_running_again_removes_and_costs():
+    found = comparison(np.arange(100.0), np.arange(100) >= 80)
     assert found.speedup() == 3
-    assert found.speedup(np.arange(100) < 10) == pytest.approx(300 / 130)
+    row = found.by_share([0.1])[0]
+    assert row["removed"] == {"random": pytest.approx(0.1), "confidence": 0.5}
+    assert row["ideal_speedup"]["confidence"] == found.speedup(np.arange(100) >= 90) == pytest.approx(300 / 130)
+    assert comparison(np.ones(50), np.zeros(50, dtype=bool)).by_share()[0]["removed"]["confidence"] == 0
 
 
 def test_it_is_saved_with_the_model_as_json_and_forgotten_by_training(clf, texts, tmp_path):
-    clf.certificate = Certificate.fit(clf, texts, score="both")
+    clf.certificate = Certificate.fit(clf, texts)
     assert Certificate.from_dict(json.loads(json.dumps(clf.certificate.to_dict()))) == clf.certificate
     clf.save(tmp_path / "model")
     loaded = PyramidClassifier.load(tmp_path / "model")
@@ -187,19 +162,37 @@ def test_damaged_certificates(tmp_path, text):
         ({"quantiles": 0.5}, "its quantiles must be finite numbers"),
         ({"knots": ["low"], "chances": [0.1]}, r"its knots must be finite numbers.*'low'"),
         ({"chances": [float("nan")], "knots": [0.1]}, "its chances must be finite numbers"),
-        ({"knots": [0.2, 0.1], "chances": [0.1, 0.2]}, "do not belong together"),
-        ({"knots": [0.1], "chances": [0.1, 0.2]}, "do not belong together"),
-        ({"weights": [1.0]}, "do not belong together"),
+        ({"knots": [0.2, 0.1], "chances": [0.1, 0.2]}, "must be ascending and have one chance each"),
+        ({"knots": [0.1], "chances": [0.1, 0.2]}, "must be ascending and have one chance each"),
         ({"rows": "many"}, "its rows must be of type int"),
         ({"settings": None}, "its settings must be of type dict"),
     ],
 )
 def test_numbers_that_are_none_are_refused_when_they_are_read(tmp_path, change, message):
-    good = Certificate.of(trial([0.1, 0.5, 0.9] * 20, [0.0] * 60, [False, False, True] * 20), "confidence", {})
+    good = Certificate.of(comparison([0.1, 0.5, 0.9] * 20, [False, False, True] * 20))
     assert Certificate.from_dict(good.to_dict()) == good
     (tmp_path / "certificate.json").write_text(json.dumps({**good.to_dict(), **change}))
     with pytest.raises(CheckpointError, match=f"certificate.json: .*{message}.*remove it, and calibrate again"):
         Certificate.load(tmp_path)
+
+
+def test_a_certificate_of_version_1_is_read_if_it_goes_by_confidence(tmp_path):
+    good = Certificate.of(comparison([0.1, 0.5, 0.9] * 20, [False, False, True] * 20))
+    old = {**good.to_dict(), "format": 1, "score": "confidence", "weights": [1.0, 0.0]}
+    assert Certificate.from_dict(old) == good
+    (tmp_path / "certificate.json").write_text(json.dumps({**old, "score": "both", "weights": [1.0, 0.3]}))
+    with pytest.raises(
+        CheckpointError, match=r"certificate.json: .*the score 'both', which was removed; calibrate again"
+    ):
+        Certificate.load(tmp_path)
+
+
+def test_score_is_deprecated(clf, texts):
+    with pytest.warns(DeprecationWarning, match="confidence is the only score"):
+        assert Certificate.fit(clf, texts, score="confidence") == Certificate.fit(clf, texts)
+    for refused in (lambda: Certificate.fit(clf, texts, score="both"), lambda: clf.predict(texts, score="radius")):
+        with pytest.raises(PyramidError, match=r"removed as scores because .*leave"):
+            refused()
 
 
 # ---- refusals, before any work ----
@@ -219,18 +212,14 @@ def test_fallback_is_a_share(clf, texts, share):
 def test_what_cannot_be_certified(clf, texts, tokenizer, tiny_bert, monkeypatch):
     with pytest.raises(DataError, match="at least 50 texts to be calibrated on, got 49"):
         Certificate.fit(clf, texts[:49])
-    with pytest.raises(PyramidError, match="unknown score 'confidenc'; did you mean 'confidence'"):
-        Certificate.fit(clf, texts, score="confidenc")
     numbers = PyramidClassifier(pyramidize(tiny_bert(labels=1), SCHEDULE), tokenizer, labels=Labels(None))
     for refused in (lambda: Certificate.fit(numbers, texts), lambda: numbers.predict(texts, fallback=0.1)):
         with pytest.raises(PyramidError, match="predicts numbers, which do not flip"):
             refused()
     with pytest.raises(PyramidError, match="certificate, and the model has none"):
         clf.predict(texts, fallback=0.1, streaming=True)
-    with pytest.raises(PyramidError, match="score='both' takes its numbers from a certificate"):
-        clf.predict(texts, fallback=0.1, score="both")
     with pytest.raises(PyramidError, match="give fallback as well"):
-        clf.predict(texts, score="radius")
+        clf.predict(texts, streaming=True)
     monkeypatch.setitem(sys.modules, "sklearn.isotonic", None)
     with pytest.raises(MissingExtraError, match=r"scikit-learn: pip install 'pyramid-bert\[train\]'"):
         Certificate.fit(clf, texts)

@@ -21,7 +21,7 @@ LAYERS = [
     {"runtimes"},
     {"text"},
     {"training", "bench"},
-    {"evidence", "certificate", "fallback"},
+    {"certificate"},
     {"explain"},
     {"classifier"},
     {"tune"},

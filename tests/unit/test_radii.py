@@ -1,12 +1,15 @@
 """The covering radius of every layer, from the pass that is made anyway."""
 
+import numpy as np
 import pytest
 import torch
 
-from pyramid_bert import PyramidError, Schedule, pyramidize
+from pyramid_bert import PyramidError, Schedule, k_center_greedy, pyramidize
+from pyramid_bert.core.coreset import radius_curve
 from pyramid_bert.core.distances import Geometry
 from pyramid_bert.core.loop import Pass
 from pyramid_bert.core.record import Radii, Trace
+from pyramid_bert.lab.theory.radius import RadiusCurves
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.inference import outputs_of
 
@@ -102,3 +105,49 @@ def test_who_keeps_no_token_has_no_radius(tiny_bert):
         outputs_of(model, [Encoded([2, 9, 3])], 0, batch_size=1, coverage=True)
     with pytest.raises(PyramidError, match="dense model drops no token"):
         outputs_of(tiny_bert(), [Encoded([2, 9, 3])], 0, batch_size=1, coverage=True)
+
+
+# ---- Theorem 1's sum, from radius curves ----
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_radius_curve_holds_the_radius_of_every_k(metric):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(3, 9, 4, generator=generator)
+    mask = torch.arange(9) < torch.tensor([9, 6, 1])[:, None]
+    curve = radius_curve(hidden, mask, metric=metric)
+    for k in range(1, 10):
+        expected = k_center_greedy(hidden, mask, k, metric=metric).radius
+        torch.testing.assert_close(curve[:, k - 1], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_curves_are_measured_where_a_pyramid_chooses(tiny_bert, tiny_batch):
+    """The first layer of a pyramid sees what the dense model has there."""
+    dense, batch = tiny_bert(), tiny_batch([14, 9])
+    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 9))]
+    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5), reduce="drop")
+    curves = RadiusCurves.of(dense, pyramid, items)
+    trace = Trace()
+    with torch.no_grad():
+        pyramid(**batch, pyramid_pass=Pass(trace, whole=True))
+    for row, kept in enumerate((7, 5)):
+        assert curves.curves[row].shape == (4, len(items[row]))
+        assert curves.curves[row][0, kept - 1] == pytest.approx(float(trace.layers[0].radius[row]), rel=1e-4)
+
+
+def test_the_bound_by_hand():
+    curves = RadiusCurves((np.array([[4.0, 3.0, 2.0, 0.0], [8.0, 6.0, 1.0, 0.0]]),), (10.0, 0.5))
+    assert curves.bound(Schedule.custom([3, 1], n=4)) == pytest.approx(10 * (4 - 3) * 2.0 + 0.5 * (4 - 1) * 8.0)
+
+
+def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch):
+    """Half of the tokens from layer j on: the weighted terms of the layers from j on add up to how far CLS moves."""
+    dense, batch = tiny_bert(), tiny_batch([14, 10])
+    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 10))]
+    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.9), reduce="drop")
+    curves = RadiusCurves.of(dense, pyramid, items)
+    pyramidize(pyramid, Schedule.constant(0.5), reduce="drop")
+    with torch.no_grad():
+        moved = (pyramid.bert(**batch)[0][:, 0] - dense.bert(**batch)[0][:, 0]).norm(dim=1).mean()
+    assert curves.weights[-1] == pytest.approx(0, abs=1e-4)  # it computes CLS alone
+    assert curves.bound(Schedule.constant(0.5)) >= float(moved) * (1 - 1e-4)  # equal where each layer adds to it

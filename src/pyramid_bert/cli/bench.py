@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..bench.ledger import Ledger
     from ..bench.training import TrainingLedger
     from ..bench.workload import Workload
-    from ..tune.solver import Solution
+    from ..tune.schedules import Solution
 
 SIZES = ("base", "small", "mini", "tiny")
 EPILOG = """examples:
@@ -128,12 +128,20 @@ def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_siz
 def _solve(args: argparse.Namespace, pyramid: Any, workload: Workload, batch_size: int) -> Solution:
     """Finds the schedule, and gives it to the pyramid."""
     from ..families.hub import apply_settings
-    from ..tune.solver import calibration_runs, solve_speedup
+    from ..tune.schedules import calibration_runs, solve_speedup
 
     sample = workload.items if args.data else None
+    saved = pyramid.config.architectures or ()  # of a bare encoder, the head is new and says nothing yet
     with steps_shown("calibrating on this machine", calibration_runs(workload.lengths)) as step:
         solution = solve_speedup(
-            pyramid, args.speedup, workload.lengths, batch_size=batch_size, sample=sample, after_each=step
+            pyramid,
+            args.speedup,
+            workload.lengths,
+            batch_size=batch_size,
+            sample=sample,
+            trained_head=any(name.endswith("ForSequenceClassification") for name in saved),
+            pad_id=workload.pad_id,
+            after_each=step,
         )
     apply_settings(pyramid, solution.schedule, {})
     return solution

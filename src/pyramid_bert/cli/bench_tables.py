@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from ..bench.ledger import Ledger
     from ..bench.training import TrainingLedger
-    from ..tune.solver import Solution
+    from ..tune.schedules import Solution
 
 
 def ledger_table(ledger: Ledger, difference: dict[str, float] | None = None) -> Table:
@@ -92,7 +92,7 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
 
 
 def solution_text(solution: Solution) -> str:
-    """What the budget solver found, in a sentence."""
+    """What the solver found, in a sentence."""
     measured = "" if solution.measured is None else f", measured {solution.measured:.2f}x"
     options = " ".join(
         f"--{name.replace('_', '-')} {value}"

@@ -1,26 +1,36 @@
-"""Learn from unlabelled texts how likely a pyramid's answer is not the dense model's, and save that beside the model.
+"""Learn from unlabelled texts how likely a pyramid's answer differs from the dense model's, and save that beside it.
 
-Runs the texts (at least 50, and not those that the model was trained on) as a pyramid and with all tokens kept. Then
+Runs the texts (at least 50 that the model was not trained on) as a pyramid and with all tokens kept. Afterwards
 `pyramid-bert predict MODEL --fallback 0.05` runs the most doubtful answers again. The table shows what that is worth:
-for each share of texts run again the flips that are gone, for scores by the pyramid's confidence, by the covering
-radius, by both, and by chance; and the ideal speed-up over the dense model that is left.
+for each share of texts run again, the flips removed when texts are chosen by the pyramid's confidence or at random,
+and the ideal speed-up over the dense model that is left.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from ..errors import UsageError
-from .options import add_data_options, add_device_option, add_json_option, messages, print_json, read_data
+from .options import (
+    add_data_options,
+    add_device_option,
+    add_json_option,
+    messages,
+    print_json,
+    read_data,
+    usage_errors,
+)
 
-SCORES = ("confidence", "radius", "both")
+if TYPE_CHECKING:
+    from ..certificate import Certificate
+
 EPILOG = """examples:
   pyramid-bert certify my-model --data dev.csv
-  pyramid-bert certify my-model --data dev.tsv.gz --text-column sentence --score both --json
+  pyramid-bert certify my-model --data dev.tsv.gz --text-column sentence --dry-run --json
   pyramid-bert predict my-model --data reviews.csv --fallback 0.05 --out labelled.csv"""
 
 
@@ -28,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("model", help="the folder of a trained pyramid; the certificate is written there")
     parser.add_argument("--data", required=True, metavar="FILE", help="texts to calibrate on; labels are not read")
-    parser.add_argument("--score", choices=SCORES, default="confidence", help="what an answer is judged by")
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--score", help=argparse.SUPPRESS)  # deprecated: confidence is the only one
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--dry-run", action="store_true", help="print the table, save nothing")
     add_data_options(parser)
     add_device_option(parser)
@@ -40,39 +50,38 @@ def run(args: argparse.Namespace) -> None:
     """Calibrates, saves and prints."""
     if args.batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
-    texts = read_data(args.data, args, labels=False).texts
 
-    from ..certificate import FILE, Certificate, trial_of
+    from ..certificate import FILE, Certificate, check_score, compare_with_dense
     from ..classifier import PyramidClassifier
-    from ..evidence import removed_by_share
 
+    with usage_errors():
+        check_score(args.score)
+    if args.score is not None:
+        messages().print("--score is deprecated: confidence is the only score; leave it out")
+    texts = read_data(args.data, args, labels=False).texts
     classifier = PyramidClassifier.load(args.model, device=args.device)
-    trial = trial_of(classifier, texts, score=args.score, batch_size=args.batch_size, progress=True)
-    assert classifier.settings is not None
-    certificate = Certificate.of(trial, args.score, classifier.settings.to_dict())
-    table = removed_by_share(trial)
+    comparison = compare_with_dense(classifier, texts, batch_size=args.batch_size, progress=True)
+    certificate, by_share, speedup = Certificate.of(comparison), comparison.by_share(), comparison.speedup()
     if not args.dry_run:
         certificate.save(args.model)
     if args.json:
-        flips = {"rows": certificate.rows, "flips": certificate.flips, "ideal_speedup": trial.speedup()}
-        print_json({**flips, "score": args.score, "by_share": table})
+        counts = {"rows": certificate.rows, "flips": certificate.flips}
+        print_json({**counts, "ideal_speedup": speedup, "score": "confidence", "by_share": by_share})
     else:
-        Console().print(_table(table, args.score, certificate.rows, certificate.flips, trial.speedup()))
+        Console().print(_table(by_share, certificate, speedup))
     if not args.dry_run:
         messages().print(f"saved to {args.model}/{FILE}")
 
 
-def _table(rows: list[dict[str, Any]], score: str, texts: int, flips: int, speedup: float) -> Table:
+def _table(by_share: list[dict[str, Any]], certificate: Certificate, speedup: float) -> Table:
     table = Table(
-        title=f"{flips} of {texts} predictions differ from the dense model's, at {speedup:.2f}x ideal speed-up",
-        caption="flips removed when a share of the texts is run again, chosen by each score (fitted on other texts)",
+        title=f"{certificate.flips} of {certificate.rows} predictions differ from the dense model's, at "
+        f"{speedup:.2f}x ideal speed-up",
+        caption="flips removed when a share of the texts is run again with all tokens",
     )
-    table.add_column("run again", justify="right")
-    names = tuple(rows[0]["removed"])  # "random" first; the radius is not there for every pyramid
-    for name in names:
-        table.add_column(f"by {name}", justify="right", style="bold" if name == score else None)
-    table.add_column("ideal speed-up", justify="right")
-    for row in rows:
-        removed = (f"{row['removed'][name]:.0%}" for name in names)
-        table.add_row(f"{row['share']:.0%}", *removed, f"{row['ideal_speedup'][score]:.2f}x")
+    for name in ("run again", "at random", "by confidence", "ideal speed-up"):
+        table.add_column(name, justify="right", style="bold" if name == "by confidence" else None)
+    for row in by_share:
+        removed = (f"{row['removed'][name]:.0%}" for name in ("random", "confidence"))
+        table.add_row(f"{row['share']:.0%}", *removed, f"{row['ideal_speedup']['confidence']:.2f}x")
     return table

@@ -1,9 +1,9 @@
 """Make a trained dense classifier faster without training: search for the pyramid that stays nearest to it.
 
-Drop-in pyramids with the same weights are tried on a part of the rows of --data: ways to choose tokens (clusters of
-similar ones, core-sets, attention, the first ones) and what becomes of the others, times the layers at which they do
-it, each with the keep ratio that gives the wanted speed-up. The other rows serve for the table in the end, dense
-beside pyramid. Labels are used if the file has them; texts alone do as well.
+Pyramids with the same weights are tried on a part of the rows of --data. They differ in how tokens are chosen (clusters
+of similar ones, core-sets, attention, the first ones), in what becomes of the others and in the layers; each has the
+keep ratio that gives the wanted speed-up. The table in the end compares dense model and pyramid on the other rows.
+Labels are used if the file has them, but are not needed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ideal", action="store_true", help="count multiply-accumulates at true lengths, not time on this machine"
     )
-    parser.add_argument("--metric", metavar="NAME", help="by what the last few are compared (default: accuracy)")
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="search for so long (default: 10)")
+    parser.add_argument("--metric", metavar="NAME", help="metric that decides among the last few (default: accuracy)")
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="how long to search (default: 10)")
     parser.add_argument(
         "--held-out",
         type=float,
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the rows for the table in the end, which the search does not see (default: 0.5)",
     )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
-    parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to so many tokens")
-    parser.add_argument("--no-labels", action="store_true", help="do not read labels: go by agreement alone")
+    parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to this many tokens")
+    parser.add_argument("--no-labels", action="store_true", help="do not read labels; compare by agreement only")
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
     add_data_options(parser)
     add_device_option(parser)
@@ -121,7 +121,7 @@ def _read(args: argparse.Namespace) -> Table:
     if first is not None and not there and args.metric is not None:
         raise DataError(
             f"--metric {args.metric} needs labels, and row 1 of {args.data} has no column {args.label_column!r}; "
-            "name another with --label-column, or leave out --metric to go by agreement"
+            "name another with --label-column, or leave out --metric to compare by agreement"
         )
     return read_data(args.data, args, labels=there or args.label_column != LABEL)
 
@@ -143,7 +143,7 @@ def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: 
         if table.labels:
             known.targets(table.labels, where=table.where)
     except DataError as error:
-        raise DataError(f"{error}; correct them, or pass --no-labels to go by agreement alone") from error
+        raise DataError(f"{error}; correct them, or pass --no-labels to compare by agreement only") from error
 
 
 def _show(search: Search, args: argparse.Namespace) -> None:

@@ -164,10 +164,10 @@ def run(args: argparse.Namespace) -> None:
     remedy = "pass --max-length {positions} to cut long texts"
     train = encoded(classifier, train, remedy)
     dev = {prefix: encoded(classifier, table, remedy) for prefix, table in dev.items()}
+    if args.speedup is not None:  # while a trained head is still there
+        _speed_up(classifier, train, settings.eval_batch_size, args)
     if known.numbered and args.teacher is None:
         _name_classes(classifier, known, settings.seed)
-    if args.speedup is not None:
-        _speed_up(classifier, train, settings.eval_batch_size, args)
     _fit(classifier, train, dev, settings, args)
     if first_process():
         classifier.save(out)
@@ -249,7 +249,7 @@ def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args
     """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
     from ..families.hub import apply_settings
     from ..files import write_text
-    from ..tune.solver import calibration_runs, solve_speedup
+    from ..tune.schedules import calibration_runs, solve_speedup
     from .bench_tables import solution_text
 
     record = Path(args.out) / "checkpoints" / _SOLVED
@@ -261,7 +261,14 @@ def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args
     lengths = [len(item) for item in items]
     with steps_shown("calibrating on this machine", calibration_runs(lengths)) as after_each:
         solution = solve_speedup(
-            classifier.model, args.speedup, lengths, batch_size=batch_size, sample=items, after_each=after_each
+            classifier.model,
+            args.speedup,
+            lengths,
+            batch_size=batch_size,
+            sample=items,
+            trained_head=classifier.labels is not None,
+            pad_id=classifier.tokenizer.pad_token_id,
+            after_each=after_each,
         )
     apply_settings(classifier.model, solution.schedule, {})
     write_text(record, json.dumps(solution.schedule.to_dict()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -204,32 +205,20 @@ class Schedule:
         )
 
     @staticmethod
-    def adaptive_for_speedup(model: Any, speedup: float, items: Sequence[Any], **how: Any) -> Schedule:
-        """The adaptive schedule that needs `speedup` times fewer multiply-accumulates than the dense model.
+    def adaptive_for_speedup(model: Any, speedup: float, items: Sequence[Any], **options: Any) -> Schedule:
+        """Deprecated: use `pyramid_bert.adaptive_schedule_for_speedup`, which takes the same arguments."""
+        from ..tune.schedules import adaptive_schedule_for_speedup
 
-        Args:
-            model: A dense classifier or a pyramid.
-            speedup: The wanted ideal speed-up over the dense model at true lengths.
-            items: Encoded texts, as from `PyramidClassifier.encode`, at least 50.
-            **how: `first_layer` and more; see `bench.solve_adaptive`, which also tells what was reached.
-        """
-        from ..tune.adaptive import solve_adaptive
-
-        return solve_adaptive(model, speedup, items, **how).schedule
+        _warn_of_move("adaptive_for_speedup", "adaptive_schedule_for_speedup")
+        return adaptive_schedule_for_speedup(model, speedup, items, **options)
 
     @staticmethod
-    def for_speedup(model: Any, speedup: float, *, lengths: Sequence[int], **how: Any) -> Schedule:
-        """The schedule that makes `model` `speedup` times faster on this machine, over length-sorted dense batches.
+    def for_speedup(model: Any, speedup: float, *, lengths: Sequence[int], **options: Any) -> Schedule:
+        """Deprecated: use `pyramid_bert.schedule_for_speedup`, which takes the same arguments."""
+        from ..tune.schedules import schedule_for_speedup
 
-        Args:
-            model: A dense model or a pyramid.
-            speedup: The wanted speed-up.
-            lengths: True lengths of the rows to be fast on.
-            **how: `batch_size` and more; see `bench.solve_speedup`, which also tells what was measured.
-        """
-        from ..tune.solver import solve_speedup
-
-        return solve_speedup(model, speedup, lengths, **how).schedule
+        _warn_of_move("for_speedup", "schedule_for_speedup")
+        return schedule_for_speedup(model, speedup, lengths=lengths, **options)
 
     # ---- what a schedule is asked ----
 
@@ -296,6 +285,10 @@ class Schedule:
         if missing := sorted(needed - set(fields)):
             raise PyramidError(f"a schedule of kind {kind!r} needs {', '.join(missing)}; it is damaged")
         return _make(kind, **{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
+
+
+def _warn_of_move(old: str, new: str) -> None:
+    warnings.warn(f"Schedule.{old} is deprecated; use pyramid_bert.{new}", DeprecationWarning, stacklevel=3)
 
 
 def _make(kind: str, **fields: Any) -> Schedule:

@@ -1,12 +1,20 @@
-"""Give me 3x: calibration, solvers, search, sensitivity."""
+"""From a wanted speed-up to a pyramid: schedules for a model, and the best pyramid of a dense classifier, untrained."""
 
-from .adaptive import AdaptiveSolution, solve_adaptive
 from .calibration import Calibration, calibrate
 from .candidates import METHODS, Method, described
-from .halving import Trial
+from .judge import Trial
+from .schedules import (
+    AdaptiveSolution,
+    Solution,
+    Solver,
+    adaptive_schedule_for_speedup,
+    calibration_runs,
+    schedule_for_speedup,
+    solve_adaptive,
+    solve_speedup,
+)
 from .search import MINIMUM_ROWS, Search, find_pyramid
 from .sensitivity import measure_sensitivity
-from .solver import Solution, Solver, calibration_runs, solve_speedup
 
 __all__ = [
     "METHODS",
@@ -18,11 +26,13 @@ __all__ = [
     "Solution",
     "Solver",
     "Trial",
+    "adaptive_schedule_for_speedup",
     "calibrate",
     "calibration_runs",
     "described",
     "find_pyramid",
     "measure_sensitivity",
+    "schedule_for_speedup",
     "solve_adaptive",
     "solve_speedup",
 ]

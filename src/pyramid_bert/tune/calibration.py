@@ -27,7 +27,7 @@ from ..schedule.base import Schedule
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
 _OF_THE_SELECTOR = ("choosing", "attention", "attention_ranked")  # ranking costs what it adds to attention
 _POINTS = 6
-_LARGE, _FEW_LAYERS = 2048, 3  # from so many tokens on, weights need not come from memory: fewer layers are timed
+_LARGE, _FEW_LAYERS = 2048, 3  # from 2,048 tokens a batch on, reading weights costs little: three layers are timed
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Calibration:
         layers: Layers of the model.
         weighted: Whether the pyramid's attention takes a bias, as it does where tokens are merged.
         placement: Where the pyramid reduces.
-        cls_layers: How many of its last layers compute CLS alone.
+        cls_layers: How many of its last layers compute only CLS.
     """
 
     lengths: tuple[int, ...]
@@ -63,7 +63,7 @@ class Calibration:
         return {name: np.interp(every, self.lengths, seconds).tolist() for name, seconds in self.seconds.items()}
 
     def dense(self, n: int, *, masked: bool) -> float:
-        """The predicted seconds of the dense model on a batch of width `n`, some rows of which may be shorter."""
+        """The predicted seconds of the dense model on a batch of width `n`; `masked` if some rows are shorter."""
         attention = self.part("attention_masked" if masked else "attention", n)
         return self.layers * (attention + self.part("feed_forward", n)) + self.part("rest", n)
 

@@ -1,25 +1,31 @@
 """What is searched: ways to choose and reduce tokens, times the layers between which they do it.
 
-Of every (first layer, last layer) there is one schedule: the one whose keep ratio gives the wanted speed-up.
+A candidate says everything but how strongly tokens are reduced. The solver finds the keep ratio or radius that gives
+the wanted speed-up, so all candidates are equally fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from typing import Any
 
 from ..config import PyramidConfig, Reduce, TokenMetric
 from ..core.coreset import CentersPerStep
 from ..schedule.base import Schedule
 from ..schedule.kinds import ExponentialSchedule
 from ..text.sampling import shuffled
-from .solver import MIN_TOKENS, extreme_schedule, with_speedup
+from .solver import MIN_TOKENS, SpeedupOf, at_speedup, extreme_schedule
+
+_CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
+_WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
+_GROWTHS, _STEPS = (1.0, 1.1, 1.2, 1.3, 1.4), 16
+FIRST_GROWTH = 1.1
 
 
 @dataclass(frozen=True)
 class Method:
-    """Which tokens stay and what becomes of the others: a `PyramidConfig` but for its schedule."""
+    """Which tokens stay and what becomes of the others: a `PyramidConfig` without its schedule."""
 
     selector: str = "coreset"
     reduce: Reduce = "merge"
@@ -30,7 +36,7 @@ class Method:
     rest_from: int | None = None
 
     def settings(self, schedule: Schedule) -> PyramidConfig:
-        """The settings of a pyramid that works like this.
+        """The settings of a pyramid with this method and a schedule.
 
         Example:
             >>> Method("first", "drop").settings(Schedule.constant(0.5)).selector
@@ -57,25 +63,10 @@ class Method:
         """The method of a pyramid."""
         return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
-
-def described(settings: PyramidConfig) -> str:
-    """What a search found, in a line: settings with an exponential schedule, or an adaptive one that ends somewhere.
-
-    Example:
-        >>> described(Method("first", "drop").settings(Schedule.exponential(0.25, 6, first_layer=4)))
-        'first, drop, layers 4-6 down to 25% of the tokens'
-        >>> described(Method("cluster").settings(Schedule.adaptive(0.125, last_layer=9, growth=1.2)))
-        "cluster, merge, layers 1-9, each text within 12.5% of CLS's radius, times 1.2 a layer"
-        >>> described(Method("cluster", metric="cosine").settings(Schedule.adaptive(0.1, last_layer=9, relative=False)))
-        'cluster, merge, cosine, layers 1-9, each text within a radius of 0.1'
-    """
-    method, fields = Method.of(settings), settings.schedule.to_dict()
-    layers = f"{method}, layers {fields['first_layer']}-{fields['last_layer']}"
-    if "radius" not in fields:
-        return f"{layers} down to {fields['keep_ratio']:.0%} of the tokens"
-    growing = f", times {fields['growth']:g} a layer" if "growth" in fields else ""
-    radius = f"{fields['radius']:.1%} of CLS's radius" if fields["relative"] else f"a radius of {fields['radius']:.3g}"
-    return f"{layers}, each text within {radius}{growing}"
+    @property
+    def may_follow(self) -> bool:
+        """Whether lengths can follow the text: the method uses distances, so a radius can say how many tokens stay."""
+        return self.selector in ("coreset", "cluster")
 
 
 METHODS: tuple[Method, ...] = (
@@ -96,45 +87,139 @@ METHODS: tuple[Method, ...] = (
     Method("attention", "drop"),
     Method("first", "drop"),
 )
-_CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
-WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
-
-SpeedupOf = Callable[[PyramidConfig], float]
 
 
-def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, aim: float) -> list[PyramidConfig]:
-    """The candidates to begin with, in a fixed mixed order: whatever part of them is looked at is a fair choice.
+def described(settings: PyramidConfig) -> str:
+    """What a search found, in a line: settings with an exponential schedule, or an adaptive one with a last layer.
+
+    Example:
+        >>> described(Method("first", "drop").settings(Schedule.exponential(0.25, 6, first_layer=4)))
+        'first, drop, layers 4-6 down to 25% of the tokens'
+        >>> described(Method("cluster").settings(Schedule.adaptive(0.125, last_layer=9, growth=1.2)))
+        "cluster, merge, layers 1-9, each text within 12.5% of CLS's radius, times 1.2 a layer"
+        >>> described(Method("cluster", metric="cosine").settings(Schedule.adaptive(0.1, last_layer=9, relative=False)))
+        'cluster, merge, cosine, layers 1-9, each text within a radius of 0.1'
+    """
+    method, fields = Method.of(settings), settings.schedule.to_dict()
+    layers = f"{method}, layers {fields['first_layer']}-{fields['last_layer']}"
+    if "radius" not in fields:
+        return f"{layers} down to {fields['keep_ratio']:.0%} of the tokens"
+    growing = f", times {fields['growth']:g} a layer" if "growth" in fields else ""
+    radius = f"{fields['radius']:.1%} of CLS's radius" if fields["relative"] else f"a radius of {fields['radius']:.3g}"
+    return f"{layers}, each text within {radius}{growing}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pyramid without its keep ratio or radius.
+
+    Attributes:
+        method: Which tokens stay and what becomes of the others.
+        first_layer: The first layer that reduces.
+        last_layer: The last one; None for the last one before tokens rest.
+        growth: The factor by which the radius grows from layer to layer, where lengths follow the text; None where
+            they depend on the number of tokens only.
+    """
+
+    method: Method
+    first_layer: int
+    last_layer: int | None = None
+    growth: float | None = None
+
+    @classmethod
+    def of(cls, settings: PyramidConfig) -> Candidate:
+        """The candidate that settings with an exponential schedule were solved for."""
+        assert isinstance(settings.schedule, ExponentialSchedule)
+        return cls(Method.of(settings), settings.schedule.first_layer, settings.schedule.last_layer)
+
+    def adaptive_shape(self, layers: int) -> dict[str, Any]:
+        """What `Schedule.adaptive` takes beside a radius, in a model with this number of layers.
+
+        Example:
+            >>> Candidate(Method("cluster", rest_from=10), first_layer=2, growth=1.1).adaptive_shape(12)["last_layer"]
+            9
+        """
+        return {
+            "first_layer": self.first_layer,
+            "last_layer": (self.method.rest_from or layers) - 1,
+            "relative": self.method.metric == "euclidean",  # the other metrics have fixed scales, and do better so
+            "growth": self.growth,
+            "steps": _STEPS,
+            "min_tokens": MIN_TOKENS,
+        }
+
+    def neighbours(self, layers: int) -> Iterator[Candidate]:
+        """The candidates that differ in one thing, by one step.
+
+        Example:
+            >>> near = Candidate(Method("coreset"), first_layer=1, growth=1.2).neighbours(12)
+            >>> [(one.growth, one.first_layer, one.method.rest_from) for one in near]
+            [(1.1, 1, None), (1.3, 1, None), (1.2, 1, 11), (1.2, 2, None)]
+        """
+        method, beyond = self.method, self.method.rest_from or layers
+        last = beyond - 1 if self.last_layer is None else self.last_layer
+        if self.growth is not None:
+            yield from (replace(self, growth=growth) for growth in _beside(self.growth, _GROWTHS))
+        methods = []
+        if method.selector == "cluster":
+            methods += [replace(method, within=within) for within in _beside(method.within, _WITHIN)]
+        if method.selector == "coreset" and self.growth is None:
+            methods += [replace(method, centers_per_step=m) for m in _beside(method.centers_per_step, _CENTERS)]
+        done_by = self.first_layer if self.last_layer is None else last
+        rested = [layer for layer in (beyond - 1, beyond + 1) if done_by < layer <= layers]
+        methods += [replace(method, rest_from=layer if layer < layers else None) for layer in rested]
+        yield from (replace(self, method=other) for other in methods)
+        for first in (self.first_layer - 1, self.first_layer + 1):
+            if 1 <= first <= last:
+                yield replace(self, first_layer=first)
+        if self.last_layer is not None:
+            for end in (last - 1, last + 1):
+                if self.first_layer <= end < beyond:
+                    yield replace(self, last_layer=end)
+
+
+def _beside(value: object, values: Sequence[Any]) -> list[Any]:
+    """The values before and after one of them; all of them for a value that is not there."""
+    if value not in values:
+        return list(values)
+    place = values.index(value)
+    return [*values[max(place - 1, 0) : place], *values[place + 1 : place + 2]]
+
+
+def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, wanted: float) -> list[PyramidConfig]:
+    """The settings to begin with, in a fixed mixed order: any first part of them is a fair sample.
 
     Args:
         methods: The ways to choose and reduce tokens.
         layers: Layers of the model.
         speedup_of: The speed-up that settings give.
-        aim: The speed-up that each of them is to give.
+        wanted: The speed-up that each of them is to give.
     """
-    spans = sorted({0, round(layers / 6), round(0.4 * layers), round(0.65 * layers), layers - 2})
-    places = [(first, first + span) for first in range(1, layers) for span in spans if first + span < layers]
-    ways = [
-        (method, first, last) for method in methods for first, last in places if last < (method.rest_from or layers)
-    ]
-    for rest_from in rests(layers):
-        ways += [
-            (replace(method, rest_from=rest_from), first, last)
-            for method in methods
-            for first in range(1, rest_from)
-            for last in sorted({first, rest_from - 1})
-            if method.rest_from is None
-        ]
-    found = _distinct(settings for way in ways if (settings := at_speedup(*way, speedup_of, aim)) is not None)
-    return [found[i] for i in shuffled(len(found), 0)]
+    found: dict[object, PyramidConfig] = {}
+    for method in methods:
+        ways = [(method, first, last) for first, last in places(layers, method.rest_from)]
+        for layer in rests(layers) if method.rest_from is None else ():
+            resting = replace(method, rest_from=layer)
+            ways += [(resting, first, last) for first in range(1, layer) for last in sorted({first, layer - 1})]
+        for way, first, last in ways:
+            settings = at_speedup(way.settings(extreme_schedule()), first, last, speedup_of, wanted)
+            if settings is not None:  # those that keep every token, fast enough by resting, are all the same pyramid
+                reduces = settings.schedule.to_dict()["keep_ratio"] < 1
+                found.setdefault(settings if reduces else settings.rest_from, settings)
+    every = list(found.values())
+    return [every[i] for i in shuffled(len(every), 0)]
 
 
-def _distinct(found: Iterable[PyramidConfig]) -> list[PyramidConfig]:
-    """The candidates, and of those that are fast enough by resting and keep every token, which are all one, one."""
-    kept: dict[object, PyramidConfig] = {}
-    for settings in found:
-        reduces = settings.schedule.to_dict()["keep_ratio"] < 1
-        kept.setdefault(settings if reduces else settings.rest_from, settings)
-    return list(kept.values())
+def places(layers: int, rest_from: int | None = None) -> list[tuple[int, int]]:
+    """The first and last layers that are tried: every first layer, with five spans. Reduces before tokens rest.
+
+    Example:
+        >>> places(4)
+        [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3)]
+    """
+    spans = sorted({0, round(layers / 6), round(0.4 * layers), round(0.65 * layers), max(layers - 2, 0)})
+    awake = rest_from or max(layers, 2)
+    return [(first, first + span) for first in range(1, awake) for span in spans if first + span < awake]
 
 
 def rests(layers: int) -> list[int]:
@@ -145,47 +230,6 @@ def rests(layers: int) -> list[int]:
         ([10, 11], [5])
     """
     return sorted({round(layers * 5 / 6), round(layers * 11 / 12)} & set(range(2, layers)))
-
-
-def at_speedup(method: Method, first: int, last: int, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:
-    """The method between two layers, with the keep ratio that gives the speed-up `aim`; None when none gives it."""
-    make = partial(Schedule.exponential, last_layer=last, first_layer=first, min_tokens=MIN_TOKENS)
-    schedule = with_speedup(lambda schedule: speedup_of(method.settings(schedule)), aim, make)
-    return None if schedule is None else method.settings(schedule)
-
-
-def neighbours(settings: PyramidConfig, layers: int, speedup_of: SpeedupOf, aim: float) -> Iterator[PyramidConfig]:
-    """Candidates that differ from `settings` in one thing: a layer more or less at an end, or a knob of the method."""
-    method, schedule = Method.of(settings), settings.schedule
-    assert isinstance(schedule, ExponentialSchedule)
-    first, last = schedule.first_layer, schedule.last_layer
-    beyond = method.rest_from or layers  # where nothing is reduced any more
-    for begin, end in ((first - 1, last), (first + 1, last), (first, last - 1), (first, last + 1)):
-        if 1 <= begin <= end < beyond:
-            found = at_speedup(method, begin, end, speedup_of, aim)
-            if found is not None:
-                yield found
-    rested = [layer for layer in (beyond - 1, beyond + 1) if last < layer <= layers]
-    others = [replace(method, rest_from=layer if layer < layers else None) for layer in rested]
-    if method.selector == "coreset":
-        others += [replace(method, centers_per_step=m) for m in _CENTERS if m != method.centers_per_step]
-    if method.selector == "cluster":
-        others += [replace(method, within=places) for places in WITHIN if places != method.within]
-    for other in others:
-        found = at_speedup(other, first, last, speedup_of, aim)
-        if found is not None:
-            yield found
-
-
-def with_other_speedup(settings: PyramidConfig, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:
-    """The same method with the speed-up `aim`, at the same layers or as few below as it takes; None when none do."""
-    method, schedule = Method.of(settings), settings.schedule
-    assert isinstance(schedule, ExponentialSchedule)
-    for lower in range(schedule.first_layer):
-        found = at_speedup(method, schedule.first_layer - lower, schedule.last_layer - lower, speedup_of, aim)
-        if found is not None:
-            return found
-    return None
 
 
 def fastest(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf) -> float:

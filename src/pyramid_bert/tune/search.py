@@ -1,45 +1,47 @@
-"""find_pyramid: from a dense classifier and a few rows to a pyramid with the same weights, and how both compare."""
+"""find_pyramid: from a dense classifier and some rows to a pyramid with the same weights, and how both compare.
+
+Candidates of the wanted speed-up are judged by successive halving. From the best one the search walks to neighbours
+that are nearer to the dense model; where multiply-accumulates count, it then does the same with lengths that follow
+the text.
+"""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress
 from torch import Tensor
 
 from ..bench.ideal import ideal_speedup, kept_lengths
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError, UnknownNameError
-from ..families import family_of
-from ..families.hub import is_pyramid, pyramid_settings, pyramidize
-from ..text.inference import outputs_of
+from ..families import family_of, is_pyramid, pyramidize
 from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION, metrics_of
+from ..text.sampling import shuffled
 from ..text.tables import Text
-from .adaptive import MIN_ITEMS, solve_adaptive
 from .calibration import runs_of_calibration
-from .candidates import METHODS, Method, SpeedupOf, fastest, grid, neighbours, with_other_speedup
-from .deadline import Budget
-from .halving import Judge, Measure, Trial, agreement, divergences, halve, runs_of, try_all, winner
-from .progress import Stages
-from .rows import Rows, held_out_rows
+from .candidates import FIRST_GROWTH, METHODS, Candidate, Method, fastest, grid
+from .judge import Judge, Trial, agreement, divergences, logits_of, winner
+from .schedules import MIN_ITEMS, solve_adaptive
 from .sensitivity import batches_to_measure, measure_sensitivity
-from .solver import check_speedup, extreme_schedule, interleaved_speedup, out_of_reach
-from .speeds import Counted, Predicted, timed_as
-from .walk import Following, follow_texts, may_follow
+from .solver import SpeedupOf, at_speedup, check_speedup, extreme_schedule
+from .speed import Counted, Predicted, measured_speedup, out_of_reach, rows_to_time, settle, timed_as
+from .strategy import Deadline, halve, walk
 
 MINIMUM_ROWS = 50
 TARGETS = ("time", "ideal")
-_CLIMBS = 3
-_PARTS_FOR_FIXED = 1.5  # of the time, where lengths may follow the text as well: two thirds
-_SAMPLE, _WAYS = 512, 12  # rows on which a radius is solved; ways that are expected to be tried
-_CLOSE_ENOUGH, _TRIES = 0.03, 3
-_FAR_OFF, _SETTLINGS = 0.15, 2
+_SHARE_FOR_FIXED = 1.5  # of the time, where lengths may follow the text as well: one part in 1.5
+_SAMPLE = 512  # rows on which a radius is solved
+_TRIES, _FAR_OFF, _SETTLINGS = 3, 0.15, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,7 @@ class Search:
         dense_metrics: The dense model's metrics on the held-out rows; None without labels.
         metrics: The pyramid's.
         agreement: The share of held-out rows to which both give the same label; for numbers their correlation.
-        divergence: How far its outputs are from the dense ones there; see `halving.divergences`.
+        divergence: How far its outputs are from the dense ones there; see `judge.divergences`.
         search_rows: How many rows the search was made on.
         held_out_rows: How many were kept from it.
         trials: Everything that was tried: the winner first, then by rows and divergence.
@@ -112,12 +114,11 @@ def find_pyramid(
         speedup: The wanted speed-up over the dense model on length-sorted batches.
         texts: At least 50 texts like those that it will be used on.
         labels: One a text. Without them the pyramid that stays nearest to the dense outputs is taken.
-        target: What is to be so many times less: "time" on this machine, or the "ideal" count of multiply-accumulates.
+        target: What the speed-up is of: "time" on this machine, or the "ideal" count of multiply-accumulates.
         metric: By what the last candidates are compared; accuracy or spearman if None.
-        minutes: Search for so many minutes. To measure sensitivity and to time the machine before, and to compare
+        minutes: How long to search. To measure sensitivity and to time the machine before, and to compare
             after, comes on top.
-        held_out: The share of the texts that serves for the comparison. A larger one makes the comparison more certain,
-            a smaller one the choice.
+        held_out: The share of the texts that serves for the comparison: the larger, the more certain that is.
         batch_size: Texts a batch.
         methods: What to try.
         progress: Show a bar on stderr.
@@ -130,15 +131,13 @@ def find_pyramid(
         )
     check_held_out(held_out, len(texts))
     family_of(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
-    rows = Rows.of(
-        classifier.encode(texts), None if labels is None else list(labels), classifier.tokenizer.pad_token_id, held_out
-    )
-    counted = Counted(classifier.model.config, rows.lengths)
+    rows = _Rows.of(classifier, texts, labels, held_out)
+    counted = Counted(classifier.model, rows.lengths)
     if (most := fastest(methods, classifier.model.config.num_hidden_layers, counted)) < speedup:
         raise out_of_reach(speedup, rows.lengths, batch_size, most)
-    with Stages(progress) as stages:
-        finder = _Finder(classifier, rows, metric, tuple(methods), batch_size, minutes, stages)
-        return finder.find(speedup, target, counted)
+    with Progress(console=Console(stderr=True), transient=True, disable=not progress) as bar:
+        finder = _Finder(classifier, rows, metric, tuple(methods), batch_size, bar)
+        return finder.find(speedup, target, counted, minutes)
 
 
 def _check(
@@ -161,7 +160,7 @@ def _check(
         )
     if classifier.model.config.num_hidden_layers < 2:
         raise PyramidError(
-            "a search needs a model of at least 2 layers, got 1: the last layer of any pyramid computes CLS alone, so "
+            "a search needs a model of at least 2 layers, got 1: the last layer of any pyramid computes only CLS, so "
             "tokens that it drops save nothing more; pyramidize(model, Schedule.constant(1.0)) saves all there is"
         )
     if len(texts) < MINIMUM_ROWS:
@@ -172,7 +171,7 @@ def _check(
     if labels is None:
         if metric is not None:
             raise DataError(
-                f"the metric {metric!r} needs labels; give them, or leave the metric out to go by agreement"
+                f"the metric {metric!r} needs labels; give them, or leave the metric out to compare by agreement"
             )
         return None
     known.targets(labels, texts=len(texts))
@@ -191,12 +190,43 @@ def check_held_out(held_out: float, texts: int) -> None:
     """Raises unless a share of the texts, and what is left of them, are enough to compare and to search on."""
     if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
         raise PyramidError(f"the share held out must be a number between 0 and 1, got {held_out!r}; 0.5 is half")
-    least, rows = MINIMUM_ROWS // 2, held_out_rows(held_out, texts)
+    least, rows = MINIMUM_ROWS // 2, _whole_rows(held_out, texts)
     if not least <= rows <= texts - least:
         raise PyramidError(
             f"the share held out must be {least} to {texts - least} of {texts} texts, so that {least} at least are "
             f"searched on and compared on, got {held_out:g}, which is {rows}; 0.5 is always enough"
         )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Texts in a fixed mixed order: those to search on, then those held out, on which no choice depends."""
+
+    items: list[Any]
+    labels: list[Any] | None
+    search: int
+
+    @classmethod
+    def of(
+        cls, classifier: PyramidClassifier, texts: Sequence[Text], labels: Sequence[Any] | None, held_out: float
+    ) -> _Rows:
+        order, items = shuffled(len(texts), 0), classifier.encode(texts)
+        mixed = None if labels is None else [labels[i] for i in order]
+        return cls([items[i] for i in order], mixed, len(items) - _whole_rows(held_out, len(items)))
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(item) for item in self.items]
+
+
+def _whole_rows(share: float, rows: int) -> int:
+    """A share of the rows in whole rows.
+
+    Example:
+        >>> _whole_rows(0.5, 59), _whole_rows(0.29, 100)
+        (29, 29)
+    """
+    return int(share * rows + 1e-9)  # 0.29 * 100 is 28.999...
 
 
 class _Finder:
@@ -205,183 +235,161 @@ class _Finder:
     def __init__(
         self,
         classifier: PyramidClassifier,
-        rows: Rows,
+        rows: _Rows,
         metric: str | None,
         methods: tuple[Method, ...],
         batch_size: int,
-        minutes: float,
-        stages: Stages,
+        bar: Progress,
     ) -> None:
-        self._start, self._minutes = time.monotonic(), minutes
+        self._start, self._bar = time.monotonic(), bar
         self._dense, self._model = classifier, copy.deepcopy(classifier.model)
         self._rows, self._metric, self._methods = rows, metric, methods
-        self._batch_size = min(batch_size, len(rows.items))
-        self._stages = stages
+        self._batch_size, self._pad_id = min(batch_size, len(rows.items)), classifier.tokenizer.pad_token_id
         self._layers: int = classifier.model.config.num_hidden_layers
+        self._outputs = logits_of(self._pad_id, self._batch_size)
         if any(method.metric == "sensitivity" for method in methods):
-            self._measure_sensitivity()
+            items = rows.items[: rows.search]
+            step = self._stage("what answers depend on", batches_to_measure(len(items)))
+            measure_sensitivity(self._model, items, self._pad_id, after_each=step)
         self._pyramid = copy.deepcopy(self._model)
 
-    def find(self, speedup: float, target: str, counted: Counted) -> Search:
+    def find(self, speedup: float, target: str, counted: Counted, minutes: float) -> Search:
         """The search from beginning to end."""
         speedup_of = counted if target == "ideal" else self._timed_machine()
         candidates = grid(self._methods, self._layers, speedup_of, speedup)
         if not candidates:
             most = fastest(self._methods, self._layers, speedup_of)
             raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
-        outputs = self._outputs(self._dense.model, 0, "asking the dense model")
-        judge, budget = self._judge(outputs), Budget(60 * self._minutes)
-        fixed = budget.part(_PARTS_FOR_FIXED) if target == "ideal" and self._may_follow() else budget
-        best = self._climb(judge, self._halve(judge, candidates, fixed), speedup_of, speedup, fixed)
+        self._stage("running the dense model")
+        dense = self._outputs(self._dense.model, self._rows.items)
+        judge, deadline = self._judge(dense), Deadline(60 * minutes)
+        best = self._search(judge, candidates, speedup_of, speedup, deadline, may_follow=target == "ideal")
         if target == "time":
-            settings, measured = self._settled(best.settings, speedup_of, speedup)
+            measured, settings = self._settled(best.settings, speedup_of, speedup)
         else:
-            best = self._adapt(judge, best, speedup, budget)
-            settings, measured = best.settings, self._on_held_out(best.settings)
+            measured, settings = self._measured(best.settings, held_out=True), best.settings
         pyramidize(self._pyramid, config=settings)
+        self._stage("running the pyramid")
+        ideal = self._ideal() if settings.schedule.is_adaptive else counted(settings)
         others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
+        labels, length = self._dense.labels, self._dense.max_length
         return Search(
-            classifier=PyramidClassifier(
-                self._pyramid, self._dense.tokenizer, labels=self._dense.labels, max_length=self._dense.max_length
-            ),
+            classifier=PyramidClassifier(self._pyramid, self._dense.tokenizer, labels=labels, max_length=length),
             settings=settings,
             wanted=speedup,
             target=target,
-            ideal=self._ideal(counted),
+            ideal=ideal,
             measured=measured,
-            **self._compared(outputs[self._rows.search :]),
+            **self._compared(dense[self._rows.search :]),
             search_rows=self._rows.search,
             held_out_rows=len(self._rows.items) - self._rows.search,
-            trials=(best, *(trial for trial in others if trial is not best)),
-            in_time=not budget.was_short,
+            trials=(best, *(trial for trial in others if trial.settings != best.settings)),
+            in_time=not deadline.was_short,
             seconds=time.monotonic() - self._start,
         )
 
-    def _measure_sensitivity(self) -> None:
-        items = self._rows.items[: self._rows.search]
-        step = self._stages.begin("what answers depend on", batches_to_measure(len(items)))
-        measure_sensitivity(self._model, items, self._rows.pad_id, after_each=step)
+    def _search(
+        self,
+        judge: Judge,
+        candidates: Sequence[PyramidConfig],
+        speedup_of: SpeedupOf,
+        speedup: float,
+        deadline: Deadline,
+        *,
+        may_follow: bool,
+    ) -> Trial:
+        """The best of the candidates, of their neighbours and, if they may, of lengths that follow the text."""
+        rows, layers = self._rows.search, self._layers
+        follows = may_follow and rows >= MIN_ITEMS and any(method.may_follow for method in self._methods)
+        fixed = deadline.part(_SHARE_FOR_FIXED) if follows else deadline
+
+        def solve(candidate: Candidate, _: float | None) -> PyramidConfig | None:
+            first, last = candidate.first_layer, candidate.last_layer
+            assert last is not None
+            return at_speedup(candidate.method.settings(extreme_schedule()), first, last, speedup_of, speedup)
+
+        step = self._stage(f"{len(candidates)} candidates")
+        trials = halve(judge, candidates, rows, fixed, step)
+        best = winner(trials)
+        here = partial(walk, judge, layers=layers, rows=best.rows)
+        step = self._stage("neighbours of the best")
+        trials += here(Candidate.of(best.settings), best, solve, deadline=fixed, step=step)
+        start = Candidate.of(winner(trials).settings)
+        if follows and start.method.may_follow:
+            start = replace(start, last_layer=None, growth=FIRST_GROWTH)
+            step = self._stage("lengths that follow the text")
+            trials += here(start, None, partial(self._solve_radius, speedup), deadline=deadline, step=step)
+        return winner(trials)
+
+    def _solve_radius(self, speedup: float, candidate: Candidate, near: float | None) -> PyramidConfig | None:
+        """The settings of a candidate whose lengths follow the text. In batches these save less than they count."""
+        shape = candidate.adaptive_shape(self._layers)
+        how: dict[str, Any] = {"pad_id": self._pad_id, "batch_size": self._batch_size, "sample": _SAMPLE, "near": near}
+        items, settings = self._rows.items[: self._rows.search], asdict(candidate.method)
+        try:
+            found = solve_adaptive(self._model, speedup, items, settings=settings, **how, **shape)
+        except OutOfReachError:  # with these layers
+            return None
+        return candidate.method.settings(found.schedule)
+
+    def _stage(self, title: str, total: int | None = None) -> Callable[[], None]:
+        """Shows the next stage; returns what moves the bar by one of `total` steps, if that is known."""
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        task = self._bar.add_task(title, total=total)
+        return lambda: self._bar.advance(task)
 
     def _timed_machine(self) -> Predicted:
         one = runs_of_calibration(max(self._rows.lengths))
-        timed = {timed_as(method) for method in self._methods}
-        step = self._stages.begin("timing this machine", one + len(timed) * one // 2)
+        timed = {timed_as(method.settings(extreme_schedule())) for method in self._methods}
+        step = self._stage("timing this machine", one + len(timed) * one // 2)
         return Predicted(self._model, self._rows.lengths, self._batch_size, step)
-
-    def _outputs(self, model: Any, begin: int, title: str) -> Tensor:
-        """The outputs of a model for the rows from `begin` on."""
-        self._stages.begin(title, 1)
-        items = self._rows.items[begin:]
-        return outputs_of(model, items, self._rows.pad_id, batch_size=self._batch_size).logits
 
     def _metrics(self, labels: Sequence[Any], outputs: Tensor) -> dict[str, float]:
         return metrics_of(self._dense.known_labels(), labels, outputs.numpy())
 
     def _judge(self, dense: Tensor) -> Judge:
         labels, metric = self._rows.labels, self._metric
-        measure: Measure | None = None
+        measure = None
         if labels is not None and metric is not None:
 
             def measure(outputs: Tensor) -> float:
                 return self._metrics(labels[: len(outputs)], outputs)[metric]
 
-        return Judge(
-            self._pyramid, self._rows.items, dense, self._rows.pad_id, batch_size=self._batch_size, measure=measure
-        )
+        distances = partial(divergences, among=dense)
+        return Judge(self._pyramid, self._rows.items, dense, self._outputs, distances=distances, measure=measure)
 
-    def _halve(self, judge: Judge, candidates: Sequence[PyramidConfig], budget: Budget) -> Trial:
-        rows = self._rows.search
-        step = self._stages.begin(f"{len(candidates)} candidates", runs_of(len(candidates), rows))
-        return winner(halve(judge, candidates, rows, budget, step))
+    def _ideal(self) -> float:
+        """The ideal speed-up over all rows of a pyramid whose lengths follow the text."""
+        kept = kept_lengths(self._pyramid, self._rows.items, self._pad_id, batch_size=self._batch_size)
+        return ideal_speedup(self._pyramid, self._rows.items, kept)
 
-    def _climb(self, judge: Judge, best: Trial, speedup_of: SpeedupOf, speedup: float, budget: Budget) -> Trial:
-        """The best among the neighbours of the best, for as long as there is a better one."""
-        for _ in range(_CLIMBS):
-            pool = [
-                settings
-                for settings in neighbours(best.settings, self._layers, speedup_of, speedup)
-                if settings not in judge.trials or judge.trials[settings].rows < best.rows
-            ]
-            step = self._stages.begin("neighbours of the best", len(pool))
-            better = winner([best, *try_all(judge, pool, best.rows, budget, step)])
-            if better is best:
-                return better
-            best = better
-        return best
+    def _settled(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> tuple[float, PyramidConfig]:
+        """The speed-up on the held-out rows, and the same method with the keep ratio that is measured to give it.
 
-    def _may_follow(self) -> bool:
-        """Whether there are methods and rows enough for lengths that follow the text."""
-        return self._rows.search >= MIN_ITEMS and any(may_follow(method) for method in self._methods)
-
-    def _adapt(self, judge: Judge, best: Trial, speedup: float, budget: Budget) -> Trial:
-        """The best as it is, or with lengths that follow the text. In batches these save less than they count."""
-        if not self._may_follow():
-            return best
-        items = self._rows.items[: self._rows.search]
-        how: dict[str, Any] = {"pad_id": self._rows.pad_id, "batch_size": self._batch_size, "sample": _SAMPLE}
-
-        def solve(way: Following, near: float | None) -> PyramidConfig | None:
-            shape = {**way.shape(self._layers), "settings": asdict(way.method), "near": near}
-            try:
-                return way.method.settings(solve_adaptive(self._model, speedup, items, **how, **shape).schedule)
-            except OutOfReachError:  # with these layers
-                return None
-
-        step = self._stages.begin("lengths that follow the text", _WAYS)
-        return winner([best, *follow_texts(judge, best, self._layers, solve, budget, step)])
-
-    def _ideal(self, counted: Counted) -> float:
-        """The ideal speed-up of the pyramid over all rows."""
-        settings, items = pyramid_settings(self._pyramid), self._rows.items
-        assert settings is not None
-        if not settings.schedule.is_adaptive:
-            return counted(settings)
-        kept = kept_lengths(self._pyramid, items, self._rows.pad_id, batch_size=self._batch_size)
-        return ideal_speedup(self._pyramid, items, kept)
-
-    def _settled(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> tuple[PyramidConfig, float]:
-        """The pyramid that was settled on, and its speed-up on the held-out rows.
-
-        Where that is far from the wanted one, something else was running while it was settled: once more, then.
+        Where the held-out rows are far off, something else was running meanwhile, and it is settled once more.
         """
         found = []
         for _ in range(_SETTLINGS):
-            settings = self._settle(settings, speedup_of, speedup)
-            measured = self._on_held_out(settings)
-            found.append((abs(measured / speedup - 1), settings, measured))
-            if found[-1][0] <= _FAR_OFF:
+            _, settings = settle(settings, speedup, speedup_of, self._measured, _TRIES)[0]
+            found.append((self._measured(settings, held_out=True), settings))
+            if abs(found[-1][0] / speedup - 1) <= _FAR_OFF:
                 break
-        _, settings, measured = min(found, key=lambda one: one[0])
-        return settings, measured
+        return min(found, key=lambda one: abs(one[0] / speedup - 1))
 
-    def _settle(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> PyramidConfig:
-        """The same layers and method, with the keep ratio that is measured to give the speed-up."""
-        tries: list[tuple[float, PyramidConfig]] = []
-        aim = speedup_of(settings)
-        for _ in range(_TRIES):
-            measured = self._measured(settings, held_out=False, rounds=3)
-            tries.append((abs(measured / speedup - 1), settings))
-            aim *= speedup / measured
-            corrected = with_other_speedup(settings, speedup_of, aim)
-            if tries[-1][0] <= _CLOSE_ENOUGH or corrected is None:
-                break
-            settings = corrected
-        return min(tries, key=lambda found: found[0])[1]
-
-    def _on_held_out(self, settings: PyramidConfig) -> float:
-        return self._measured(settings, held_out=True, rounds=5)
-
-    def _measured(self, settings: PyramidConfig, *, held_out: bool, rounds: int) -> float:
+    def _measured(self, settings: PyramidConfig, *, held_out: bool = False) -> float:
         pyramidize(self._pyramid, config=settings)
-        step = self._stages.begin("dense and pyramid in turn", 2 * (rounds + 1))
-        workload = self._rows.to_time(self._batch_size, held_out=held_out)
-        return interleaved_speedup(
+        rounds, search = 5 if held_out else 3, self._rows.search
+        step = self._stage("dense and pyramid in turn", 2 * (rounds + 1))
+        items = self._rows.items[search:] if held_out else self._rows.items[:search]
+        workload = rows_to_time(items, self._batch_size, self._pad_id)
+        return measured_speedup(
             self._dense.model, self._pyramid, workload, self._batch_size, rounds=rounds, after_each=step
         )
 
     def _compared(self, dense: Tensor) -> dict[str, Any]:
-        """What both say to the rows that were held out."""
-        pyramid = self._outputs(self._pyramid, self._rows.search, "asking the pyramid")
+        """What both give for the rows that were held out."""
+        pyramid = self._outputs(self._pyramid, self._rows.items[self._rows.search :])
         labels = None if self._rows.labels is None else self._rows.labels[self._rows.search :]
         return {
             "dense_metrics": None if labels is None else self._metrics(labels, dense),

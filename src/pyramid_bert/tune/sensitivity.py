@@ -87,7 +87,7 @@ def measure_sensitivity(
 
 
 def batches_to_measure(texts: int) -> int:
-    """How often `measure_sensitivity` calls `after_each` on so many texts.
+    """How often `measure_sensitivity` calls `after_each` for a number of texts.
 
     Example:
         >>> batches_to_measure(100), batches_to_measure(100_000)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...classifier import PyramidClassifier
 from ...core.loop import Pass
+from ...core.selectors import Ranker
 from ...errors import DataError, MissingExtraError, PyramidError
-from ...evidence import keeps_tokens
 from ...explain.explanation import Explanation
 from ...families import base_model, pyramid_encoder
 from ...families.hub import apply_settings
@@ -119,7 +119,8 @@ def look_at(
         explanations.append(classifier.explain(text))
         stepped()
     layers = int(classifier.model.config.num_hidden_layers)
-    measurable = keeps_tokens(classifier.model)
+    encoder = pyramid_encoder(classifier.model)
+    measurable = encoder is not None and isinstance(encoder.selector, Ranker)
     return ModelView(
         name=Path(path).resolve().name,
         layers=layers,

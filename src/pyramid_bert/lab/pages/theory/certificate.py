@@ -27,7 +27,7 @@ def section(found: Commands, docs: Path) -> str:
         "all tokens; the columns say which share of all flips that removes when texts are chosen at random, by the "
         "pyramid's own lack of confidence, by the sum of its covering radii, and by both (logistic regression, fitted "
         "on other texts). The ideal speed-up over the dense model counts the second runs, chosen by confidence. "
-        "Commands with version 0.1.0; the scores that use radii were then removed.",
+        "Measured with version 0.1.0; the scores that use radii were then removed.",
     ]
     for result in results:
         parts += [_certificate_table(result), _roc_table(result), source(result)]

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.coreset import radius_curve
-from ..core.reducer import project
-from ..families import base_model, pyramid_encoder
-from ..families.hub import pyramid_settings, pyramidize
-from ..schedule.base import Schedule
-from ..text.batches import Encoded, collate, sorted_batches
+from ...core.coreset import radius_curve
+from ...core.reducer import project
+from ...families import base_model, pyramid_encoder
+from ...families.hub import pyramid_settings, pyramidize
+from ...schedule.base import Schedule
+from ...text.batches import Encoded, collate, sorted_batches
 
-_TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # at most so many texts, at least so few, with about so many tokens
+_TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # most texts, fewest texts, and about how many tokens in all
 _BATCH = 16
 _KEEP = 0.5
 
@@ -68,7 +68,7 @@ class RadiusCurves:
             for place, row in enumerate(rows):
                 curves[row] = found[:, place, : len(chosen[row])].cpu().numpy()  # (layers, n)
         even = cls(tuple(curves), (1.0,) * len(curves[0]))
-        return cls(even.curves, _sensitivity(dense, pyramid, chosen, pad_id, even))
+        return cls(even.curves, _layer_weights(dense, pyramid, chosen, pad_id, even))
 
     def bound(self, schedule: Schedule) -> float:
         """The mean over texts of the weighted sum over layers of (N − l_j)·δ_j."""
@@ -85,7 +85,7 @@ class RadiusCurves:
         return total
 
 
-def _sensitivity(
+def _layer_weights(
     dense: Any, pyramid: Any, items: Sequence[Encoded], pad_id: int, even: RadiusCurves
 ) -> tuple[float, ...]:
     """By how much the last CLS vector moves for each unit of a layer's term.

@@ -2,24 +2,21 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 import torch
 
-from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, k_center_greedy, pyramid_settings, pyramidize
+from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize, schedule_for_speedup
 from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
-from pyramid_bert.core.coreset import radius_curve
-from pyramid_bert.core.loop import Pass
-from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.tune import calibration as calibration_module
-from pyramid_bert.tune import solver as budget_module
+from pyramid_bert.tune import speed as speed_module
 from pyramid_bert.tune.calibration import PARTS, Calibration, batch_shapes, calibrate, lengths_to_time
-from pyramid_bert.tune.radius import RadiusCurves
-from pyramid_bert.tune.solver import Solver, solve_speedup
+from pyramid_bert.tune.schedules import Solver, solve_speedup
+from pyramid_bert.tune.solver import at_speedup
+from pyramid_bert.tune.speed import rows_to_time
 
 
 def made_up(layers=4, **changes):
@@ -98,20 +95,24 @@ def test_a_real_calibration_times_every_part(tiny_bert):
 @pytest.fixture
 def known_costs(monkeypatch):
     """The solver with costs that are known instead of timed."""
-    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=1))
+    monkeypatch.setattr(speed_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=1))
 
 
 LENGTHS = [40, 38, 30, 30, 22, 20, 20, 18]
 
 
+@pytest.fixture
+def items():
+    """A sample; every row is judged in the first round already."""
+    generator = torch.Generator().manual_seed(0)
+    return [Encoded([2, *torch.randint(5, 200, (n,), generator=generator).tolist(), 3]) for n in range(6, 22)]
+
+
 @pytest.mark.parametrize("rest_from", [2, 4])
 @pytest.mark.parametrize("sampled", [True, False])
-def test_a_schedule_is_done_before_tokens_rest(monkeypatch, tiny_bert, rest_from, sampled):
-    monkeypatch.setattr(budget_module, "calibrate", lambda *args, **kwargs: made_up(cls_layers=5 - rest_from))
-    monkeypatch.setattr(RadiusCurves, "bound", lambda curves, schedule: -schedule.last_layer)  # the later, the better
-    sample = [Encoded([2, *range(5, n + 3), 3]) for n in (12, 20)] if sampled else None
+def test_a_schedule_is_done_before_tokens_rest(known_costs, tiny_bert, items, rest_from, sampled):
     settings = {"rest_from": rest_from, "reduce": "drop"}
-    wanted = {"batch_size": 4, "verify": False, "settings": settings, "sample": sample}
+    wanted = {"batch_size": 4, "verify": False, "settings": settings, "sample": items if sampled else None}
     solution = solve_speedup(tiny_bert(), 1.2, LENGTHS, **wanted)
     assert solution.schedule.done_at(4) < rest_from
     PyramidConfig(schedule=solution.schedule, **settings).check(4)
@@ -136,22 +137,51 @@ def test_without_a_sample_the_layers_are_near_the_default_ones(known_costs, tiny
     assert (schedule.first_layer, schedule.last_layer) == (1, 2)
 
 
-def test_with_a_sample_tokens_are_dropped_where_they_are_redundant(known_costs, tiny_bert, monkeypatch):
-    """Radii that are huge but at layer 3: whatever drops before pays for it."""
-    curve = np.full((4, 40), 100.0)
-    curve[2:] = 0.001
-    curves = RadiusCurves((curve,), (1.0,) * 4)
-    monkeypatch.setattr(budget_module.RadiusCurves, "of", lambda dense, pyramid, sample: curves)
-    solution = solve_speedup(tiny_bert(), 1.4, LENGTHS, batch_size=4, verify=False, sample=[Encoded([2, 3])])
-    assert solution.schedule.first_layer == 3
-    assert solution.bound == pytest.approx(curves.bound(solution.schedule))
+@pytest.mark.parametrize("trained", [True, False])
+def test_with_a_sample_the_nearest_to_the_dense_model_is_taken(known_costs, tiny_bert, items, trained):
+    """Every candidate of the speed-up is run by hand, text by text: none is nearer."""
+    model = tiny_bert()
+    solver = Solver(model, LENGTHS, batch_size=4, sample=items, trained_head=trained)
+    solution = solver.solve(1.4, verify=False)
+
+    def distance(schedule):
+        pyramid, total = pyramidize(tiny_bert(), schedule), 0.0
+        for item in items:
+            ids = torch.tensor([item.input_ids])
+            with torch.no_grad():
+                if trained:
+                    ours, theirs = (m(ids).logits.log_softmax(1) for m in (pyramid, model))
+                    total += float((theirs.exp() * (theirs - ours)).sum())
+                else:
+                    ours, theirs = (m.bert(ids)[0][0, 0] for m in (pyramid, model))
+                    total += 1 - float(torch.dot(ours, theirs) / (ours.norm() * theirs.norm()))
+        return total / len(items)
+
+    others = [
+        found.schedule
+        for first in range(1, 4)
+        for last in range(first, 4)
+        if (found := at_speedup(solver._settings, first, last, solver._speedup_of, 1.4)) is not None
+    ]
+    assert len(others) > 2
+    assert solution.divergence == pytest.approx(distance(solution.schedule), abs=1e-5)
+    assert solution.divergence <= min(map(distance, others)) + 1e-6
+
+
+def test_an_encoder_without_a_head_is_compared_by_its_cls_vectors(known_costs, tiny_bert, items):
+    bare, headed = (
+        solve_speedup(model, 1.4, LENGTHS, batch_size=4, verify=False, sample=items, trained_head=False)
+        for model in (tiny_bert().bert, tiny_bert())
+    )
+    assert bare.schedule == headed.schedule
+    assert bare.divergence == pytest.approx(headed.divergence, abs=1e-6)
 
 
 def test_a_measurement_corrects_the_aim(known_costs, tiny_bert, monkeypatch):
     """A machine on which everything is 20 % slower than predicted: the solver has to aim higher."""
 
-    def measured(solver, schedule):
-        return 0.8 * budget_module.predicted_speedup(made_up(cls_layers=1), solver.shapes, schedule)
+    def measured(solver, settings):
+        return 0.8 * solver._speedup_of(settings)
 
     monkeypatch.setattr(Solver, "_measured", measured)
     solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)
@@ -175,18 +205,17 @@ def test_the_try_nearest_to_the_wish_is_taken(known_costs, tiny_bert, monkeypatc
     measured = iter([1.3, 1.6, 1.3, 1.3])
     monkeypatch.setattr(Solver, "_measured", lambda *args: next(measured))
     solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)
-    assert (solution.measured, solution.corrections) == (1.6, 1)
+    assert (solution.measured, solution.corrections) == (1.6, 3)
 
 
 def test_a_schedule_is_measured_against_the_dense_model(tiny_bert):
-    solver, schedule = Solver(tiny_bert(), [16, 12, 9], batch_size=2), Schedule.constant(0.5)
-    assert solver._measured(schedule) > 0
-    assert pyramid_settings(solver._pyramid).schedule == schedule
+    solver = Solver(tiny_bert(), [16, 12, 9], batch_size=2)
+    assert solver._measured(PyramidConfig(schedule=Schedule.constant(0.5))) > 0
 
 
 def test_one_calibration_serves_many_wishes(known_costs, tiny_bert, monkeypatch):
     solver = Solver(tiny_bert(), LENGTHS, batch_size=4)
-    monkeypatch.setattr(budget_module, "calibrate", None)
+    monkeypatch.setattr(speed_module, "calibrate", None)
     for wanted in (1.3, 1.6):
         assert solver.solve(wanted, verify=False).predicted == pytest.approx(wanted, rel=0.06)
 
@@ -194,7 +223,7 @@ def test_one_calibration_serves_many_wishes(known_costs, tiny_bert, monkeypatch)
 def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
     """By a clock that ticks once for each layer that is run: the price of one layer stays one tick."""
     pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5))
-    backbone = type(pyramid_encoder(pyramid).backbone)
+    halves = type(pyramid_encoder(pyramid).family)
     ticks = [0]
 
     def ticking(original):
@@ -205,7 +234,7 @@ def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
         return call
 
     for name in ("attend", "feed_forward"):
-        monkeypatch.setattr(backbone, name, ticking(getattr(backbone, name)))
+        monkeypatch.setattr(halves, name, ticking(getattr(halves, name)))
     run_at = {}
 
     def count(runs, **_):
@@ -222,14 +251,13 @@ def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
     assert set(seconds["attention"]) == set(seconds["feed_forward"]) == {1.0}
 
 
-def test_what_is_measured_is_spread_over_all_lengths():
-    lengths = list(range(1, 101))
-    slow = Calibration(**{**public(made_up()), "seconds": dict.fromkeys(PARTS, (100.0, 100.0))})
-    some = budget_module._fair_choice(lengths, slow)
+def test_what_is_measured_is_spread_over_all_lengths(monkeypatch):
+    rows = [Encoded([7] * n) for n in range(1, 101)]
+    assert sorted(rows_to_time(rows, 4).lengths) == list(range(1, 101))
+    monkeypatch.setattr(speed_module, "_TOKENS_TO_TIME", 100)
+    some = rows_to_time(rows, 4).lengths
     assert 3 * 4 <= len(some) < 30
     assert max(some) > 70 > 30 > min(some)
-    fast = Calibration(**{**public(made_up()), "seconds": dict.fromkeys(PARTS, (1e-06, 1e-06))})
-    assert sorted(budget_module._fair_choice(lengths, fast)) == lengths
 
 
 @pytest.mark.parametrize("settings", [{"selector": "pool"}, {"selector": "input-first"}, {"placement": "input"}])
@@ -256,56 +284,11 @@ def test_lengths_and_batches_that_cannot_be(tiny_bert):
 def test_the_model_is_not_touched(known_costs, tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch([8, 5])
     before = logits_of(model, batch)
-    schedule = Schedule.for_speedup(model, 1.5, lengths=LENGTHS, batch_size=4, verify=False)
-    assert isinstance(schedule, Schedule)
+    schedule = schedule_for_speedup(model, 1.5, lengths=LENGTHS, batch_size=4, verify=False)
+    with pytest.warns(DeprecationWarning, match="use pyramid_bert.schedule_for_speedup"):
+        assert Schedule.for_speedup(model, 1.5, lengths=LENGTHS, batch_size=4, verify=False) == schedule
     assert type(model).__name__ == "BertForSequenceClassification"
     assert torch.equal(logits_of(model, batch), before)
-
-
-# ---- covering radii ----
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_a_radius_curve_holds_the_radius_of_every_k(metric):
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(3, 9, 4, generator=generator)
-    mask = torch.arange(9) < torch.tensor([9, 6, 1])[:, None]
-    curve = radius_curve(hidden, mask, metric=metric)
-    for k in range(1, 10):
-        expected = k_center_greedy(hidden, mask, k, metric=metric).radius
-        torch.testing.assert_close(curve[:, k - 1], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_curves_are_measured_where_a_pyramid_chooses(tiny_bert, tiny_batch):
-    """The first layer of a pyramid sees what the dense model has there."""
-    dense, batch = tiny_bert(), tiny_batch([14, 9])
-    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 9))]
-    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5), reduce="drop")
-    curves = RadiusCurves.of(dense, pyramid, items)
-    trace = Trace()
-    with torch.no_grad():
-        pyramid(**batch, pyramid_pass=Pass(trace, whole=True))
-    for row, kept in enumerate((7, 5)):
-        assert curves.curves[row].shape == (4, len(items[row]))
-        assert curves.curves[row][0, kept - 1] == pytest.approx(float(trace.layers[0].radius[row]), rel=1e-4)
-
-
-def test_the_bound_by_hand():
-    curves = RadiusCurves((np.array([[4.0, 3.0, 2.0, 0.0], [8.0, 6.0, 1.0, 0.0]]),), (10.0, 0.5))
-    assert curves.bound(Schedule.custom([3, 1], n=4)) == pytest.approx(10 * (4 - 3) * 2.0 + 0.5 * (4 - 1) * 8.0)
-
-
-def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch):
-    """Half of the tokens from layer j on: the weighted terms of the layers from j on add up to how far CLS moves."""
-    dense, batch = tiny_bert(), tiny_batch([14, 10])
-    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 10))]
-    pyramid = pyramidize(tiny_bert(), Schedule.constant(0.9), reduce="drop")
-    curves = RadiusCurves.of(dense, pyramid, items)
-    pyramidize(pyramid, Schedule.constant(0.5), reduce="drop")
-    with torch.no_grad():
-        moved = (pyramid.bert(**batch)[0][:, 0] - dense.bert(**batch)[0][:, 0]).norm(dim=1).mean()
-    assert curves.weights[-1] == pytest.approx(0, abs=1e-4)  # it computes CLS alone
-    assert curves.bound(Schedule.constant(0.5)) >= float(moved) * (1 - 1e-4)  # equal where each layer adds to it
 
 
 # ---- the command line ----
@@ -349,7 +332,7 @@ def test_train_with_a_speedup_trains_that_pyramid(known_costs, tiny_model_dir, t
         assert main([*call, "--speedup", "1.5"]) == 130
     assert "for 1.5x over dense, length-sorted" in capsys.readouterr().err
     # It goes on with the schedule that it began with: nothing is timed again.
-    monkeypatch.setattr(budget_module, "calibrate", None)
+    monkeypatch.setattr(speed_module, "calibrate", None)
     assert main([*call, "--speedup", "1.5"]) == 0
     assert PyramidClassifier.load(out).settings.schedule.min_tokens == 2
 
