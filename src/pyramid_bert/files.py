@@ -1,16 +1,28 @@
-"""Atomic writes: a file or folder appears complete or not at all."""
+"""Safe writes: a file or folder appears complete or not at all, replaces only what it may, and has one writer."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .errors import PyramidError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+# ---- files ----
 
 
 def write_text(path: Path, text: str) -> None:
@@ -20,18 +32,62 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Writes `data` to `path`: the old content stays until the new one is complete."""
+    with replacing_file(path) as scratch, scratch.open("wb") as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """A scratch file that becomes `path` when the block ends well, and is removed when it does not.
+
+    It gets the permissions of the file that it replaces, or those that any new file gets.
+    """
+    check_writable_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(descriptor)
+    scratch = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp makes a file that only its owner can read
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with _told(path):
+            yield scratch
+            mode = path.stat().st_mode & 0o7777 if path.exists() else _mode_of_new_files()
+            scratch.chmod(mode)  # mkstemp makes a file that only its owner can read
+            sync(scratch)
+            os.replace(scratch, path)
+            sync(path.parent)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Waits until what was written to a file or folder is on the disk."""
+    with suppress(PermissionError):  # some systems open no folders
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turns a full disk, and whatever else the system refuses, into an error that names the output."""
+    try:
+        yield
+    except PyramidError:
         raise
+    except OSError as error:
+        raise PyramidError(f"cannot write {path}: {error.strerror or error}; what was there is unchanged") from error
+
+
+@cache
+def _mode_of_new_files() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+# ---- folders ----
 
 
 @contextmanager
@@ -39,30 +95,102 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     """A scratch folder that becomes `target` when the block ends well, and is removed when it does not."""
     target = target.resolve()
     check_writable(target)
+    recover_folder(target)
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        yield scratch
-        scratch.chmod(0o755)
-        if target.exists():
-            _swap(scratch, target)
-        else:
-            os.replace(scratch, target)
-    except BaseException:
+        with _told(target):
+            yield scratch
+            _share(scratch)
+            if target.exists():
+                _swap(scratch, target)
+            else:
+                os.replace(scratch, target)
+            sync(target.parent)
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise
+
+
+def recover_folder(target: Path) -> None:
+    """Puts back a folder that a stopped process had moved aside to replace it."""
+    if target.exists():
+        return
+    for aside in sorted(target.parent.glob(f".{target.name}.old.*/{target.name}")):
+        os.replace(aside, target)
+        shutil.rmtree(aside.parent, ignore_errors=True)
+        return
+
+
+def _share(folder: Path) -> None:
+    """Gives a scratch folder and its files the permissions that new ones get, and waits until they are on the disk."""
+    mode = _mode_of_new_files()
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(mode | ((mode & 0o444) >> 2) if path.is_dir() else mode)  # who reads a folder may enter it
+        sync(path)
 
 
 def _swap(scratch: Path, target: Path) -> None:
-    """Puts `scratch` in the place of `target`, or leaves `target` where it was."""
+    """Puts `scratch` in the place of `target`, in one step where the system can; the old folder becomes `scratch`."""
+    if _exchange(scratch, target):
+        return
     aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.old."))
-    os.replace(target, aside / target.name)
     try:
-        os.replace(scratch, target)
-    except BaseException:
-        os.replace(aside / target.name, target)
-        raise
+        os.replace(target, aside / target.name)
+        os.replace(scratch, target)  # a process that dies before this line leaves what `recover_folder` finds
     finally:
+        recover_folder(target)  # only where the second rename failed
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps the names of two folders in one step; False where the system or the file system cannot."""
+    call, here = _exchange_call()
+    return call is not None and call(*here, os.fsencode(one), *here, os.fsencode(other), 2) == 0
+
+
+@cache
+def _exchange_call() -> tuple[Any, tuple[int, ...]]:
+    """The system's call that swaps two names, and what it takes before each name. Both systems' flag is 2."""
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None, use_errno=True)
+        if sys.platform == "linux":
+            return library.renameat2, (-100,)  # relative to the working directory
+        if sys.platform == "darwin":
+            return library.renamex_np, ()
+    return None, ()
+
+
+# ---- one writer ----
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Holds the right to write `path`; raises while another process has it. A process that dies gives it up."""
+    if fcntl is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    while True:
+        file = open(lock, "a")  # noqa: SIM115 - the lock lives as long as the file is open
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise PyramidError(
+                f"another process is writing {path}; wait until it has ended, or name another output"
+            ) from error
+        # Its last owner removes the file: the lock of a file that is gone holds nobody off.
+        if lock.exists() and os.fstat(file.fileno()).st_ino == lock.stat().st_ino:
+            break
+        file.close()
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        file.close()
+
+
+# ---- checks before any work is done ----
 
 
 def check_replaceable(folder: Path, ours: Collection[str]) -> None:
@@ -78,14 +206,24 @@ def check_replaceable(folder: Path, ours: Collection[str]) -> None:
 
 
 def check_writable_file(path: Path) -> None:
-    """Raises, before any work is done, unless a file can be written at `path`."""
+    """Raises unless a file can be written at `path`: nothing is there, or a regular file that may be replaced."""
     if path.is_dir():
         raise PyramidError(f"cannot write to {path}: it is a folder; name a file")
+    if path.is_symlink():
+        raise PyramidError(f"cannot write to {path}: it is a link to {path.readlink()}; name the file itself")
+    if path.exists() and not path.is_file():
+        raise PyramidError(f"cannot write to {path}: it is a device, a pipe or a socket; name a file")
     check_writable(path.parent)
 
 
+def check_not_input(output: Path, source: Path) -> None:
+    """Raises if an output would replace the file that it is made from."""
+    if output.exists() and source.exists() and output.samefile(source):
+        raise PyramidError(f"the output {output} is the input itself; name another file")
+
+
 def check_writable(folder: Path) -> None:
-    """Raises, before any work is done, unless `folder` can be written or made."""
+    """Raises unless `folder` can be written or made."""
     if folder.exists() and not folder.is_dir():
         raise PyramidError(f"cannot write to {folder}: it is a file; name a folder")
     existing = folder

@@ -1,18 +1,28 @@
-"""Models from folders (first) and from the hub (second): safetensors only, and errors that say what is wrong."""
+"""Models from folders (first) and from the hub (second): safetensors only, complete, and errors in one line."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from ..errors import CheckpointError, PyramidError
+from ..boundary import translating
+from ..errors import CheckpointError
+from .intake import (
+    FETCH_AGAIN,
+    check_complete,
+    check_config,
+    check_sizes,
+    check_tokenizer,
+    check_tokenizer_files,
+    weight_names,
+)
 from .table import family_of
+
+# What is fetched of a model on the hub: no pickle, no code.
+_FETCHED = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
 
 def load_model(
@@ -25,77 +35,51 @@ def load_model(
         attn_implementation: "sdpa" or "eager"; None lets transformers choose.
         dtype: What the weights are loaded as, however they are stored.
     """
-    _check_folder(Path(path))
-    model, report = _load(
-        path,
-        AutoModelForSequenceClassification,
-        dtype=dtype,
-        use_safetensors=True,
-        output_loading_info=True,
-        attn_implementation=attn_implementation,
-    )
-    family_of(model)
-    missing = [key for key in report["missing_keys"] if not key.startswith("classifier.")]
-    if any(".encoder.layer." in key or key.endswith(".sensitivity") for key in missing):
-        raise CheckpointError(f"{path} lacks weights that the model needs, for example {missing[0]}; it is damaged")
-    return model.eval(), _head_is_new(model.config, report["missing_keys"])
-
-
-def _head_is_new(config: Any, missing: Iterable[str]) -> bool:
-    """Whether there is no trained head that gives a text one label, or a number.
-
-    A head without a pooler was trained to label tokens; one for several labels at a time knows no single best.
-    """
-    several = config.problem_type == "multi_label_classification"
-    return several or any(key == "classifier.weight" or ".pooler." in key for key in missing)
-
-
-def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer that belongs to a model."""
-    _check_folder(Path(path))
-    return _load(path, AutoTokenizer)
-
-
-def _load(path: str | Path, loader: Any, **kwargs: Any) -> Any:
-    try:
-        return loader.from_pretrained(path, **kwargs)
-    except PyramidError:
-        raise
-    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        folder = Path(path).is_dir()
-        what = "cannot load a model from folder" if folder else "neither a folder nor a model that the hub gives:"
-        raise CheckpointError(f"{what} {path}: {reason}") from error
-
-
-def _check_folder(folder: Path) -> None:
-    """Finds what is wrong with a model folder before transformers stumbles over it. Hub names pass."""
-    if not folder.is_dir():
-        looks_like_path = (
-            folder.is_absolute() or len(folder.parts) > 2 or folder.exists() or str(folder).startswith(".")
+    folder = model_folder(path)
+    check_config(folder)
+    names = weight_names(folder)
+    config = load_config(folder)
+    family = family_of(config)
+    check_sizes(folder, family, config, names)
+    with translating(CheckpointError, f"cannot load a model from {path}", FETCH_AGAIN):
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            attn_implementation=attn_implementation,
         )
-        if looks_like_path:
-            raise CheckpointError(
-                f"no model folder at {folder}; give a folder written by save_pretrained or a hub name"
-            )
-        return
-    config = folder / "config.json"
-    if not config.is_file():
-        raise CheckpointError(f"{folder} is no model folder: it has no config.json")
-    try:
-        json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{config} is damaged: {error}") from error
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        pickled = any(folder.glob("*.bin"))
-        hint = (
-            "its weights are pickles, which are never loaded; convert them to safetensors" if pickled else "no weights"
-        )
-        raise CheckpointError(f"{folder} has no .safetensors file: {hint}")
-    for path in weights:
-        try:
-            with safe_open(path, framework="pt"):
-                pass
-        except SafetensorError as error:
-            raise CheckpointError(f"{path} is damaged ({error}); fetch or train the model again") from error
+    head_is_new = check_complete(path, family, model, report)
+    return model.eval(), head_is_new
+
+
+def load_config(folder: Path) -> Any:
+    """The config of a model folder."""
+    with translating(CheckpointError, f"cannot read the config of {folder}", FETCH_AGAIN):
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+
+
+def load_tokenizer(path: str | Path, model: Any = None) -> Any:
+    """The tokenizer that belongs to a model, which it is checked against if given."""
+    folder = model_folder(path)
+    check_tokenizer_files(folder)
+    with translating(CheckpointError, f"cannot load the tokenizer of {path}", FETCH_AGAIN):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        check_tokenizer(path, tokenizer, model)
+    return tokenizer
+
+
+def model_folder(path: str | Path) -> Path:
+    """The folder at `path`, or the one into which the hub's model of that name was fetched."""
+    folder = Path(path)
+    if folder.is_dir():
+        return folder
+    looks_like_path = folder.is_absolute() or len(folder.parts) > 2 or folder.exists() or str(folder).startswith(".")
+    if looks_like_path:
+        raise CheckpointError(f"no model folder at {folder}; give a folder written by save_pretrained or a hub name")
+    from huggingface_hub import snapshot_download
+
+    with translating(CheckpointError, f"neither a folder nor a model that the hub gives: {path}", "check the name"):
+        return Path(snapshot_download(str(path), allow_patterns=_FETCHED))
