@@ -138,6 +138,12 @@ def _labelled(folder: Path, count: int) -> None:
         writer.writerows([row["text"], "good" if "fine" in str(row["text"]) else "bad"] for row in _rows(count))
 
 
+def _dense(folder: Path) -> None:
+    from pyramid_bert import PyramidClassifier
+
+    PyramidClassifier.from_pretrained(SAVED / "classifier", "dense").save(folder / "dense")
+
+
 def _model(folder: Path) -> object:
     """The answers of the model in a folder; None while there is none."""
     from pyramid_bert import PyramidClassifier
@@ -158,10 +164,8 @@ def _train() -> Case:
 
 def _speedup() -> Case:
     def prepare(folder: Path) -> None:
-        from pyramid_bert import PyramidClassifier
-
+        _dense(folder)
         _labelled(folder, 200)
-        PyramidClassifier.from_pretrained(SAVED / "classifier", "dense").save(folder / "dense")
 
     def words(folder: Path) -> list[object]:
         given = ["speedup", folder / "dense", "--data", folder / "train.csv", "--out", folder / "out"]
@@ -178,21 +182,25 @@ def _speedup() -> Case:
 
 EXPERIMENT = """
 name = "crash"
-tasks = ["sst2"]
-seeds = [0, 1]
-train_rows = 64
-dev_rows = 32
-selection = "inference"
 methods = ["CS-1", "1st"]
-configurations = [{ keep_ratio = 0.5, last_layer = 1 }]
-[training]
+seeds = [0, 1]
+start = "dense"
+[tasks]
+sst2 = { rows = 64 }
+[dense]
 epochs = 1
 batch_size = 16
+[pyramid]
+epochs = 1
+batch_size = 16
+[configurations]
+select = [{ keep_ratio = 0.5, last_layer = 1 }]
 """
 
 
 def _study() -> Case:
     def prepare(folder: Path) -> None:
+        _dense(folder)
         (folder / "crash.toml").write_text(EXPERIMENT)
         data = folder / "data" / "sst2"
         data.mkdir(parents=True)
@@ -202,7 +210,7 @@ def _study() -> Case:
                 file.writelines(f"{row['text']}\t{int('fine' in str(row['text']))}\n" for row in _rows(count))
 
     def words(folder: Path) -> list[object]:
-        given = ["study", "run", folder / "crash.toml", "--model", SAVED / "bert-bare", "--data", folder / "data"]
+        given = ["study", "run", folder / "crash.toml", "--model", folder / "dense", "--data", folder / "data"]
         return [*given, "--results", folder / "results", "--work", folder / "work"]
 
     def result(folder: Path) -> object:
@@ -210,7 +218,7 @@ def _study() -> Case:
         if not file.exists():
             return None
         records = [json.loads(line) for line in file.read_text().splitlines() if line]
-        cells = [record for record in records if "key" in record]
+        cells = [record for record in records if "metrics" in record]
         assert len({record["key"] for record in cells}) == len(cells), "a cell twice"
         return sorted((record["key"], json.dumps(record["metrics"], sort_keys=True)) for record in cells)
 
