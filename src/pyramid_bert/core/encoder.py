@@ -84,6 +84,15 @@ class PyramidEncoder(nn.Module):
         space = Space(metric, self.owner if by_sensitivity else None)
         self.reducer = Reducer(self.selector, {"window": getattr(schedule, "window", None), **knobs}, space, how)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As of any module, but refused while a graph is made that would keep the tokens of one example."""
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            raise UnsupportedModelError(
+                "a pyramid cannot be traced or exported: which tokens stay depends on the text, and a graph would keep "
+                "those of the example for every text; run the model itself, or torch.compile it"
+            )
+        return super().__call__(*args, **kwargs)
+
     @torch.compiler.disable
     def run(self, hidden: Tensor, mask: Tensor | None, this: Pass | None = None, *, whole: bool = False) -> Tensor:
         """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes only CLS.
@@ -94,11 +103,6 @@ class PyramidEncoder(nn.Module):
             this: What is asked of this pass.
             whole: Compute every token of the last layer, whatever `this` says.
         """
-        if torch.jit.is_tracing() or torch.compiler.is_exporting():
-            raise UnsupportedModelError(
-                "a pyramid cannot be traced or exported: which tokens stay depends on the text, and a graph would keep "
-                "those of the example for every text; run the model itself, or torch.compile it"
-            )
         this = Pass() if this is None else this
         tokens = Tokens.of(hidden, mask, replaces=self.reduce == "replace" and not this.dense)
         this.record.start(tokens, hidden.shape[1])
