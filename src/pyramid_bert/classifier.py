@@ -225,7 +225,6 @@ class PyramidClassifier(Estimator):
             log_dir=log_dir,
             progress=progress,
             title="training the pyramid" if is_pyramid(self.model) else "training the dense model",
-            device=self.model.device,
         )
         return self
 

@@ -123,7 +123,7 @@ def test_a_run_that_had_stopped_early_does_not_go_on(tiny_model_dir, tmp_path, s
     ],
 )
 def test_patience_is_counted_from_the_best(metric, values, exhausted):
-    pace = Pace(LengthSampler([1], 1, 0), evaluate=True, patience=2, metric=metric)
+    pace = Pace(LengthSampler([1], 1, 0), patience=2, metric=metric)
     assert pace.exhausted([{"loss": 1.0}, *({f"eval_{metric}": value} for value in values)]) is exhausted
 
 

@@ -190,6 +190,5 @@ def test_training_stays_on_the_models_device(unfitted, sentiment, monkeypatch):
     unfitted.set_params(device="cpu")
     texts = unfitted.encode(sentiment(16)[0])  # loads
     monkeypatch.setattr(trainer, "TrainingArguments", arguments)
-    monkeypatch.setattr(trainer, "find_device", lambda wanted=None: wanted or torch.device("cuda"))
     unfitted.fit(texts, sentiment(16)[1], epochs=1, progress=False)
     assert [given["use_cpu"] for given in made] == [True]

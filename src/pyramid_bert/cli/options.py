@@ -148,27 +148,20 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
         choices=("drop", "merge", "replace"),
         help="drop the others (the paper), merge them, or replace them by copies of the kept (pyramid*: saves nothing)",
     )
-    group.add_argument("--weighted", action="store_true", help="with drop: weigh tokens by how many they stand for")
+    weighted = "with drop: weigh tokens by how many they stand for"
+    group.add_argument("--weighted", action="store_true", default=None, help=weighted)
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
-    group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
+    centers = "an int (default: 1), a share like 0.1, or all"
+    group.add_argument("--centers-per-step", type=_centers, metavar="M", help=centers)
     group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
     group.add_argument("--within", type=int, metavar="N", help="cluster: merge only tokens at most N places apart")
     group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute only CLS")
 
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of `pyramidize` that were given, but for the schedule: a saved pyramid keeps its others."""
-    given = {
-        "selector": args.selector,
-        "reduce": args.reduce,
-        "placement": args.placement,
-        "metric": args.metric,
-        "within": args.within,
-        "rest_from": args.rest_from,
-        "centers_per_step": None if args.centers_per_step is None else _centers(args.centers_per_step),
-        "weighted": args.weighted or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    """The fields of `PyramidConfig` that were given, except the schedule: a saved pyramid keeps its others."""
+    names = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 
 def _centers(text: str) -> int | float | str:
@@ -229,12 +222,8 @@ def dev_tables(task: Task, folder: str | None) -> dict[str, Table]:
     """What a task is evaluated on, by the prefix of its metrics: "" and, for MNLI, "mismatched_"."""
     from ..lab.glue.tasks import load_task
 
-    splits = [split for split in task.splits if split != "train"]
-    return {_prefix(split): load_task(task.name, folder, split) for split in splits}
-
-
-def _prefix(split: str) -> str:
-    return "" if split == "dev" else split.removeprefix("dev_") + "_"
+    prefixes = {split: split.removeprefix("dev").removeprefix("_") for split in task.splits if split != "train"}
+    return {prefix and f"{prefix}_": load_task(task.name, folder, split) for split, prefix in prefixes.items()}
 
 
 def encoded(classifier: PyramidClassifier, table: Table, remedy: str) -> Table:
