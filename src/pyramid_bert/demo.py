@@ -112,21 +112,13 @@ def run_demo(
         f"one epoch, and is tested on {TEST_ROWS:,} others.",
     )
     settings = TrainSettings(epochs=1, learning_rate=1e-4, batch_size=BATCH_SIZE, seed=seed, warmup_ratio=0.1)
-    trained = {}
-    plans: dict[str, Schedule | Literal["dense"]] = {"dense": "dense", "pyramid": SCHEDULE}
-    for name, schedule in plans.items():
-        classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH, device=device)
-        trained[name] = classifier.fit(texts[:used], labels[:used], settings=settings)
-    dense = trained["dense"]
-    trained["dense, then pyramid"] = PyramidClassifier(  # a copy of the dense classifier, without any more training
-        pyramidize(copy.deepcopy(dense.model), SCHEDULE), dense.tokenizer, labels=dense.labels, max_length=PADDED_LENGTH
-    )
+    trained = _train(model, texts[:used], labels[:used], settings, device)
     if save:
         trained["pyramid"].save(save)
     test = texts[-TEST_ROWS:], labels[-TEST_ROWS:]
     accuracy = {name: classifier.evaluate(*test)["accuracy"] for name, classifier in trained.items()}
     parameters = {name: sum(p.numel() for p in clf.model.parameters()) for name, clf in trained.items()}
-    ledger = _measure(dense, trained["pyramid"], test[0][:TIMED_ROWS])
+    ledger = _measure(trained["dense"], trained["pyramid"], test[0][:TIMED_ROWS])
     if as_json:
         pyramid, speedup = trained["pyramid"].settings, ledger.entries["pyramid"].speedup_over
         summary = {
@@ -151,6 +143,22 @@ def run_demo(
         console.print(f'\ntry: pyramid-bert explain {save} "your own sentence" --html pyramid.html')
     else:
         console.print("\nTo keep the model and play with it: pyramid-bert demo --save my-demo")
+
+
+def _train(
+    model: Path, texts: list[str], labels: list[str], settings: TrainSettings, device: str | None
+) -> dict[str, PyramidClassifier]:
+    """A dense classifier, a pyramid, and the dense one turned into a pyramid without any more training."""
+    trained = {}
+    plans: dict[str, Schedule | Literal["dense"]] = {"dense": "dense", "pyramid": SCHEDULE}
+    for name, schedule in plans.items():
+        classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH, device=device)
+        trained[name] = classifier.fit(texts, labels, settings=settings)
+    dense = trained["dense"]
+    trained["dense, then pyramid"] = PyramidClassifier(
+        pyramidize(copy.deepcopy(dense.model), SCHEDULE), dense.tokenizer, labels=dense.labels, max_length=PADDED_LENGTH
+    )
+    return trained
 
 
 def _measure(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: list[str]) -> Ledger:

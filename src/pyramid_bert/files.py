@@ -1,7 +1,9 @@
-"""Atomic writes: a file or folder appears complete or not at all."""
+"""Atomic writes: a file or folder appears complete or not at all. And JSON for any number."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import tempfile
@@ -9,8 +11,22 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from .errors import PyramidError
+
+
+def to_json(value: Any, **form: Any) -> str:
+    """JSON text; NaN and infinity, which JSON lacks, become null. `form` is what `json.dumps` takes."""
+    return json.dumps(_finite(value), allow_nan=False, **form)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_text(path: Path, text: str) -> None:
@@ -86,8 +102,6 @@ def check_writable_file(path: Path) -> None:
 
 def check_writable(folder: Path) -> None:
     """Raises, before any work is done, unless `folder` can be written or made."""
-    if folder.exists() and not folder.is_dir():
-        raise PyramidError(f"cannot write to {folder}: it is a file; name a folder")
     existing = folder
     while not existing.exists():
         existing = existing.parent

@@ -141,16 +141,11 @@ def run(args: argparse.Namespace) -> None:
         if schedule is not None:
             PyramidConfig(schedule=schedule, **pyramid)
     known = _check_labels(train, dev, settings, task)
-    if first_process():
-        messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
-    max_length = task.max_length if task and args.max_length is None else args.max_length
-    classifier = PyramidClassifier.from_pretrained(
-        args.model or args.teacher,
-        "dense" if args.dense else schedule,
-        max_length=max_length,
-        device=args.device,
-        **pyramid,
-    )
+    if args.max_length is None and task is not None:
+        args.max_length = task.max_length
+    pyramid |= {"max_length": args.max_length, "device": args.device}
+    start = args.model or args.teacher
+    classifier = PyramidClassifier.from_pretrained(start, "dense" if args.dense else schedule, **pyramid)
     remedy = "pass --max-length {positions} to cut long texts"
     train = encoded(classifier, train, remedy)
     dev = {prefix: encoded(classifier, table, remedy) for prefix, table in dev.items()}
@@ -201,7 +196,7 @@ def _check_call(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str, Table]]:
-    """The training data, and the dev data under the prefix that their metrics get."""
+    """The training data, and the dev data by the prefix of their metrics."""
     if task is None:
         from ..text.labels import as_target
 
@@ -226,7 +221,8 @@ def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
 
 
 def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, task: Task | None) -> Labels:
-    """What is to be learned; says what is wrong with the labels, by file and row, before a model is loaded."""
+    """What is learned, printed in one line. Errors name the file and the row, before a model is loaded."""
+    from ..runtimes.processes import first_process
     from ..text.labels import Labels
 
     known = Labels.of(train.labels, len(train.texts), where=train.where)
@@ -236,11 +232,13 @@ def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, 
         known.targets(table.labels, where=table.where)
     with usage_errors():
         settings.metric_for(regression=known.classes is None)
+    if first_process():
+        messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
     return known
 
 
 def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int) -> None:
-    """Lets the classifier predict a task's classes by name; one that learned their numbers goes on with these."""
+    """Lets the classifier predict a task's classes by name; one that learned the class numbers keeps them."""
     have = classifier.labels
     if have is not None and have.classes == known.classes:
         classifier.labels = known
@@ -256,7 +254,7 @@ def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args
     from .bench_tables import solution_text
 
     record = Path(args.out) / "checkpoints" / _SOLVED
-    if record.is_file():  # a run that was stopped goes on with the schedule that it began with
+    if record.is_file():  # a resumed run keeps its schedule
         apply_settings(classifier.model, Schedule.from_dict(json.loads(record.read_text(encoding="utf-8"))), {})
         return
     step = max(1, len(train.texts) // _TEXTS_TO_TIME)

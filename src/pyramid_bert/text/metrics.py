@@ -17,12 +17,12 @@ REGRESSION = ("spearman", "pearson", "rmse")
 
 
 def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any], classes: int) -> dict[str, float]:
-    """Accuracy, F1 (of the higher of two classes, or the mean over those that occur) and Matthews correlation.
+    """Accuracy, F1 (of class 1 of two classes, or the mean over those that occur) and Matthews correlation.
 
     Args:
         truth: The numbers of the right classes, from 0.
-        predicted: Those that the model says.
-        classes: How many classes the model knows: if two, F1 is that of class 1, whichever of them occur.
+        predicted: The numbers of the predicted classes.
+        classes: How many classes the model knows, whichever of them occur.
 
     Example:
         >>> classification_metrics([0, 1, 1, 0], [0, 1, 0, 0], classes=2)["accuracy"]
@@ -32,7 +32,6 @@ def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any], class
         from sklearn import metrics
     except ImportError as error:
         raise MissingExtraError("scikit-learn", "train", "computing metrics") from error
-    _check(truth, predicted)
     average = "binary" if classes == 2 else "macro"
     f1 = metrics.f1_score(truth, predicted, average=average, pos_label=1, zero_division=0)
     return {
@@ -53,7 +52,6 @@ def regression_metrics(truth: Sequence[float], predicted: Sequence[float]) -> di
         from scipy import stats
     except ImportError as error:
         raise MissingExtraError("scipy", "train", "computing metrics") from error
-    _check(truth, predicted)
     if len(truth) < 2:
         raise DataError("correlations need at least two rows, got one")
     difference = np.asarray(truth, dtype=float) - np.asarray(predicted, dtype=float)
@@ -62,11 +60,6 @@ def regression_metrics(truth: Sequence[float], predicted: Sequence[float]) -> di
         "pearson": float(stats.pearsonr(truth, predicted).statistic),
         "rmse": float(np.sqrt(np.mean(difference**2))),
     }
-
-
-def _check(truth: Sequence[Any], predicted: Sequence[Any]) -> None:
-    if len(truth) != len(predicted):
-        raise DataError(f"{len(truth)} labels for {len(predicted)} predictions; give one label a text")
 
 
 def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:

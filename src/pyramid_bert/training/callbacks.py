@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -16,17 +15,17 @@ from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from ..errors import MissingExtraError
-from ..files import write_text
+from ..files import to_json, write_text
 
 LOG = "log.jsonl"
 LOG_EVERY = 20  # steps
 
 
 class Pace(TrainerCallback):
-    """Decides at the end of each step whether to log, evaluate and save, in this order; every process decides alike.
+    """Decides at the end of each step whether to log, evaluate and save, in this order, alike in every process.
 
-    A resumed run must see what the stopped run saw. transformers' own evaluation at the end of an epoch comes after the
-    checkpoint of that step, so a run that resumes there would skip it.
+    transformers evaluates at the end of an epoch after it has saved the checkpoint of that step. A run that resumed
+    there would skip the evaluation.
     """
 
     def __init__(self, sampler: Any, patience: int | None, metric: str | None) -> None:
@@ -139,8 +138,7 @@ def log_entries(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def log_text(entries: Sequence[Mapping[str, Any]]) -> str:
     """Entries as lines of JSON; NaN becomes null."""
-    plain = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in e.items()} for e in entries]
-    return "".join(json.dumps(entry) + "\n" for entry in plain)
+    return "".join(to_json(entry) + "\n" for entry in map(dict, entries))
 
 
 def tensorboard(folder: Path, first_step: int) -> TrainerCallback:
