@@ -35,7 +35,7 @@ from .text.tables import Text
 from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 from .training.distillation import check_teacher
 
-# What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
+# What a model folder may hold: `save` replaces the folder, and must not delete anything else.
 WRITTEN = (RECORD, LOG, CERTIFICATE, *"config.json model*.safetensors* *token*.json vocab.txt checkpoints .*".split())
 _PARAMETERS = ("model", "tokenizer", "labels", "max_length", "device", "attn_implementation", "training")
 _DEFAULTS = TrainSettings()
@@ -98,15 +98,15 @@ class PyramidClassifier(Estimator):
 
         Args:
             model: The folder of a bare encoder, a dense classifier or a saved pyramid; its name on the hub; or a
-                transformers model, which is used as it is unless a schedule or other settings are given.
-            tokenizer: The model's own if None.
+                transformers model, left as it is unless a schedule or other settings are given.
+            tokenizer: None takes the model's own.
             schedule: How many tokens each layer keeps. None keeps a saved pyramid's own, and takes
                 `default_schedule` for a dense model; "dense" drops nothing.
             selector: Which tokens stay; "coreset" unless a saved pyramid has another.
-            labels: What the model predicts; a saved classifier's own if None.
-            max_length: Cut texts to this many tokens; a saved classifier's own if None.
-            device: "cpu", "cuda", "mps"; None takes the accelerator that torch sees, else the CPU. A transformers
-                model stays where it is if None.
+            labels: What the model predicts; None takes a saved classifier's.
+            max_length: Cut texts to this many tokens; None takes a saved classifier's.
+            device: "cpu", "cuda", "mps"; None leaves a transformers model where it is, and loads others to the
+                accelerator that torch sees, else to the CPU.
             attn_implementation: "sdpa" (default) or "eager".
             training: How `fit` trains, unless it is told otherwise.
             **settings: The further fields of `PyramidConfig`.
@@ -285,7 +285,7 @@ class PyramidClassifier(Estimator):
         return metrics_of(known, labels, self.predict_logits(texts, batch_size=batch_size, progress=progress))
 
     def score(self, texts: Iterable[Any], labels: Sequence[Any]) -> float:
-        """The accuracy; for numbers Spearman's correlation, by which training chooses the best weights as well."""
+        """The accuracy; for numbers Spearman's correlation. Training chooses the best weights by the same metric."""
         return next(iter(self.evaluate(texts, labels).values()))
 
     @property
@@ -299,7 +299,7 @@ class PyramidClassifier(Estimator):
     # ---- beyond them ----
 
     def explain(self, text: Text) -> Explanation:
-        """Which tokens of a text survive to which layer, where the others go, and what comes out of it."""
+        """Which tokens of a text survive to which layer, where the others go, and the prediction."""
         (item,) = self.encode([text])
         batch = collate([item], self.tokenizer.pad_token_id)
         return explain(self.model, self.tokenizer, self.known_labels(), text, batch)
@@ -334,7 +334,7 @@ class PyramidClassifier(Estimator):
     def encode(self, texts: Iterable[Any], *, where: Where | None = None, remedy: str = CUT) -> list[Encoded]:
         """The texts as token ids, at their true lengths.
 
-        Every method takes these in place of texts, so that a text which is used twice is tokenized once.
+        Every method takes these in place of texts, so that a text used twice is tokenized once.
 
         Args:
             texts: Texts or pairs of texts, as `fit` takes them; encoded ones are returned as they are.
@@ -353,7 +353,7 @@ class PyramidClassifier(Estimator):
         return self.labels
 
     def new_head(self, labels: Labels, seed: int) -> None:
-        """A fresh classifier layer for these labels; its weights depend on the seed only."""
+        """Sets a fresh classifier layer for these labels; its weights depend only on the seed."""
         new_head(self.model, labels.outputs, seed)
         labels.write_to(self.model.config)
         self.labels = labels

@@ -1,4 +1,4 @@
-"""PyramidClassifier inside of scikit-learn: its parameters, and the tools that take any estimator."""
+"""PyramidClassifier in scikit-learn: its parameters, and the tools that take any estimator."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Labelling files in chunks: any format in and out, stopped and gone on with."""
+"""Labelling files in chunks: any format in and out, stopped and resumed."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Training through to the end, stopped on the way, and gone on with."""
+"""Training to the end, stopped on the way, and resumed."""
 
 import json
 import os

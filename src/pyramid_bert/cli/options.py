@@ -25,7 +25,7 @@ SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strid
 TEXT, LABEL = "text", "label"  # the default columns of a file
 # Option -> (argument of the schedule's constructor, type, metavar, help).
 _SCHEDULE_OPTIONS: dict[str, tuple[str, Any, str, str]] = {
-    "keep-ratio": ("keep_ratio", float, "P", "share of the tokens left in the end, 0-1"),
+    "keep-ratio": ("keep_ratio", float, "P", "share of the tokens left at the end, 0-1"),
     "last-layer": ("last_layer", int, "I", "last layer that drops tokens, from 1"),
     "first-layer": ("first_layer", int, "I", "first layer that drops tokens (default: 1)"),
     "min-tokens": ("min_tokens", int, "N", "never keep fewer tokens than this (default: 1)"),

@@ -27,7 +27,7 @@ class Outputs:
     Attributes:
         logits: (n, classes).
         cls: The last layer's vector of the first token (n, D); None when it was not asked for.
-        coverage: What each layer kept and how well that covers the others, each (n, layers); None likewise.
+        coverage: What each layer kept and how well that covers the others, each (n, layers); None unless asked for.
     """
 
     logits: Tensor
@@ -48,7 +48,7 @@ def outputs_of(
     share: bool = False,
     pad_to: int | None = None,
 ) -> Outputs:
-    """The outputs of `model`, which should be in evaluation mode, for all of the texts. Threads may share the model.
+    """The outputs of `model` for all texts. The model should be in evaluation mode; threads may share it.
 
     Args:
         model: A transformers classifier, dense or pyramid.

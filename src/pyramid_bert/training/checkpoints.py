@@ -36,7 +36,7 @@ class SafeTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
-        # A pickle of the arguments, which nothing here ever reads.
+        # A pickle of the arguments; nothing here reads it.
         (Path(str(output_dir or self.args.output_dir)) / "training_args.bin").unlink(missing_ok=True)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
@@ -96,7 +96,7 @@ class SafeTrainer(Trainer):
         return f"rng{self.args.process_index}-"
 
     def restore_best(self) -> None:
-        """Puts back the weights of the best evaluation (the last, if none was any good), in every process."""
+        """Restores the weights of the best evaluation (of the last, if all were NaN), in every process."""
         if self.args.should_save:
             step = self.state.best_global_step or self.state.global_step
             weights = Path(str(self.args.output_dir)) / f"checkpoint-{step}" / "model.safetensors"
@@ -108,11 +108,9 @@ class SafeTrainer(Trainer):
 
 
 def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | None:
-    """The checkpoint to go on from, or None for a fresh start. Another run's folder is refused.
+    """The checkpoint in `folder` to resume from, or None for a fresh start.
 
-    Args:
-        folder: Where checkpoints go.
-        fingerprint: What makes the run this one; kept in run.json.
+    `fingerprint` identifies the run and is kept in run.json; a folder of another run is refused.
     """
     record = folder / "run.json"
     found = last_complete_checkpoint(folder)
@@ -125,7 +123,7 @@ def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | No
         if changed:
             raise CheckpointError(
                 f"{folder} holds checkpoints of another run: {', '.join(changed)} differ. "
-                "Go on from the model that the run began with, use another folder, or remove these checkpoints"
+                "Start from the model that the run began with, use another folder, or remove these checkpoints"
             )
     if first_process():
         write_text(record, json.dumps(fingerprint, indent=1))
@@ -135,8 +133,7 @@ def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | No
 def last_complete_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that was written to its end, or None.
 
-    The trainer's own state is the last file of a checkpoint: where it is missing or cut short, the run was stopped in
-    the middle of saving, and the checkpoint before counts.
+    The Trainer writes its state last. If that file is missing or cut short, the run was stopped while saving.
     """
     found = []
     for path in folder.glob("checkpoint-*"):

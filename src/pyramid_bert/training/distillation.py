@@ -1,4 +1,4 @@
-"""Distillation: a loss that compares outputs with a teacher's, which are computed once for every training text.
+"""Distillation: a loss that compares outputs with a teacher's. The teacher runs once on every training text.
 
 Hinton et al. 2015: KL divergence of the student's distribution from the teacher's, both softened by a temperature T; a
 factor T² keeps the size of the gradient. Optionally also the squared difference of the last layer's CLS vectors.
