@@ -18,15 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, PyramidError, UsageError
-from .options import (
-    add_data_options,
-    add_device_option,
-    add_json_option,
-    add_optimize_option,
-    device_from,
-    messages,
-    steps_shown,
-)
+from . import options
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -52,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fallback", type=float, metavar="SHARE", help="run about this share of the texts again, with all tokens"
     )
-    add_optimize_option(parser)
-    add_data_options(parser)
-    add_device_option(parser)
-    add_json_option(parser)
+    options.add_optimize_option(parser)
+    options.add_data_options(parser)
+    options.add_device_option(parser)
+    options.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -81,12 +73,12 @@ def run(args: argparse.Namespace) -> None:
     if args.out:
         format_of(Path(args.out))
         check_writable_file(Path(args.out))
-    classifier = PyramidClassifier.load(args.model, device=device_from(args))
+    classifier = PyramidClassifier.load(args.model, device=options.device_from(args))
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
     if args.optimize:
         classifier.optimize(args.optimize)
-    with steps_shown("predicting", rows) as advance:
+    with options.steps_shown("predicting", rows) as advance:
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:
             answers = list(_label(classifier, texts, args))
@@ -106,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
                     whole = {"text": text, **answer}
                     print(json.dumps(whole, ensure_ascii=False) if args.json else _line(whole))
     if args.out:
-        messages().print(f"{rows} rows in {args.out}")
+        options.messages().print(f"{rows} rows in {args.out}")
 
 
 def _chunks(args: argparse.Namespace) -> Iterator[list[Text]]:

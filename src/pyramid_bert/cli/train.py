@@ -17,27 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import PyramidError, UsageError
 from ..schedule.base import Schedule
-from .options import (
-    add_data_options,
-    add_device_option,
-    add_json_option,
-    add_pyramid_options,
-    add_schedule_options,
-    add_speedup_option,
-    add_task_option,
-    check_task_call,
-    dev_tables,
-    encoded,
-    evaluate_all,
-    messages,
-    pyramid_settings_from,
-    read_data,
-    report,
-    schedule_from,
-    steps_shown,
-    task_from,
-    usage_errors,
-)
+from . import options
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -86,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", metavar="FILE", help="the training data")
     parser.add_argument("--dev", metavar="FILE", help="data to evaluate on after each epoch and at the end")
     parser.add_argument("--target", choices=("classes", "number"), help="what the labels are (default: a guess)")
-    add_task_option(parser)
+    options.add_task_option(parser)
     parser.add_argument("--data", metavar="FOLDER", help="with --task: where its files are (default: the hub)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the trained model goes")
     parser.add_argument("--dense", action="store_true", help="drop nothing: the model to compare with")
@@ -99,12 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("distillation: learn from a trained model as well")
     group.add_argument("--teacher", metavar="FOLDER", help="a trained classifier, usually dense")
     _add_settings(group, _DISTILLATION)
-    add_data_options(parser)
-    add_schedule_options(parser)
-    add_speedup_option(parser)
-    add_pyramid_options(parser)
-    add_device_option(parser)
-    add_json_option(parser)
+    options.add_data_options(parser)
+    options.add_schedule_options(parser)
+    options.add_speedup_option(parser)
+    options.add_pyramid_options(parser)
+    options.add_device_option(parser)
+    options.add_json_option(parser)
 
 
 def _add_settings(group: Any, settings: dict[str, tuple[type, str, str]]) -> None:
@@ -114,14 +94,14 @@ def _add_settings(group: Any, settings: dict[str, tuple[type, str, str]]) -> Non
 
 def run(args: argparse.Namespace) -> None:
     """Trains, saves and evaluates."""
-    schedule = schedule_from(args)
+    schedule = options.schedule_from(args)
     _check_call(args)
     if args.dense and (schedule is not None or args.speedup is not None):
         raise UsageError("--dense keeps every token; leave out --speedup and the schedule options")
     out = Path(args.out)
     if (out / "config.json").exists() and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
-    task = task_from(args)
+    task = options.task_from(args)
     train, dev = _read(args, task)
 
     from ..classifier import WRITTEN, PyramidClassifier
@@ -135,9 +115,9 @@ def run(args: argparse.Namespace) -> None:
         )
     check_writable(out)
     check_replaceable(out, WRITTEN)
-    with usage_errors():
+    with options.usage_errors():
         settings = _settings(args, task)
-        pyramid: dict[str, Any] = {} if args.dense else pyramid_settings_from(args)
+        pyramid: dict[str, Any] = {} if args.dense else options.pyramid_settings_from(args)
         if schedule is not None:
             PyramidConfig(schedule=schedule, **pyramid)
     known = _check_labels(train, dev, settings, task)
@@ -147,8 +127,8 @@ def run(args: argparse.Namespace) -> None:
     start = args.model or args.teacher
     classifier = PyramidClassifier.from_pretrained(start, "dense" if args.dense else schedule, **pyramid)
     remedy = "pass --max-length {positions} to cut long texts"
-    train = encoded(classifier, train, remedy)
-    dev = {prefix: encoded(classifier, table, remedy) for prefix, table in dev.items()}
+    train = options.encoded(classifier, train, remedy)
+    dev = {prefix: options.encoded(classifier, table, remedy) for prefix, table in dev.items()}
     if args.speedup is not None:  # while a trained head is still there
         _speed_up(classifier, train, settings.eval_batch_size, args)
     if known.numbered and args.teacher is None:
@@ -165,15 +145,15 @@ def run(args: argparse.Namespace) -> None:
     )
     if first_process():
         classifier.save(out)
-        messages().print(f"saved to {out}")
+        options.messages().print(f"saved to {out}")
         if dev:
-            report(evaluate_all(classifier, dev, settings.eval_batch_size), args.json)
+            options.report(options.evaluate_all(classifier, dev, settings.eval_batch_size), args.json)
     leave()
 
 
 def _check_call(args: argparse.Namespace) -> None:
     """Raises for options that do not fit together, before anything is read."""
-    check_task_call(args)
+    options.check_task_call(args)
     has_task, has_dev = args.task is not None, args.dev is not None
     without_teacher = [name for name in _DISTILLATION if getattr(args, name) is not None and args.teacher is None]
     for wrong, message in (
@@ -200,13 +180,13 @@ def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str,
     if task is None:
         from ..text.labels import as_target
 
-        train = read_data(args.train, args)
+        train = options.read_data(args.train, args)
         if args.target is not None:
             train = replace(train, labels=as_target(train.labels, args.target, train.where))
-        return train, {"": read_data(args.dev, args)} if args.dev else {}
+        return train, {"": options.read_data(args.dev, args)} if args.dev else {}
     from ..lab.glue.tasks import load_task
 
-    return load_task(task.name, args.data), dev_tables(task, args.data)
+    return load_task(task.name, args.data), options.dev_tables(task, args.data)
 
 
 def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
@@ -230,10 +210,10 @@ def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, 
         known = Labels(task.classes, numbered=True)
     for table in dev.values():
         known.targets(table.labels, where=table.where)
-    with usage_errors():
+    with options.usage_errors():
         settings.metric_for(regression=known.classes is None)
     if first_process():
-        messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
+        options.messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
     return known
 
 
@@ -260,7 +240,7 @@ def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args
     step = max(1, len(train.texts) // _TEXTS_TO_TIME)
     items = classifier.encode(train.texts[::step])
     lengths = [len(item) for item in items]
-    with steps_shown("calibrating on this machine", calibration_runs(lengths)) as after_each:
+    with options.steps_shown("calibrating on this machine", calibration_runs(lengths)) as after_each:
         solution = solve_speedup(
             classifier.model,
             args.speedup,
@@ -273,4 +253,4 @@ def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args
         )
     apply_settings(classifier.model, solution.schedule, {})
     write_text(record, json.dumps(solution.schedule.to_dict()))
-    messages().print(solution_text(solution))
+    options.messages().print(solution_text(solution))
