@@ -106,7 +106,8 @@ def check_writable(folder: Path) -> None:
     while not existing.exists():
         existing = existing.parent
     if not existing.is_dir():
-        raise PyramidError(f"cannot write to {folder}: {existing} is a file; name a folder")
+        named = "it" if existing == folder else existing
+        raise PyramidError(f"cannot write to {folder}: {named} is a file; name a folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent):
