@@ -6,7 +6,7 @@ but a row of the tables: the best m of the core-set methods, for each configurat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -76,22 +76,6 @@ METHODS = CORESETS | {
         replace(_POOL, name="Pool+KD", summary="Pool, taught by the dense model", distills=True),
     )
 }
-
-
-def variant(name: str, of: Method, settings: Mapping[str, Any], training: Mapping[str, Any] | None = None) -> Method:
-    """A method with some settings changed, as an experiment's `variants` describe it.
-
-    Example:
-        >>> variant("end", METHODS["CS-1"], {"placement": "end"}).settings["placement"]
-        'end'
-    """
-    return replace(
-        of,
-        name=name,
-        summary=f"{of.name} with other settings",
-        settings={**of.settings, **settings},
-        training={**of.training, **(training or {})},
-    )
 
 
 def kind_of(method: Method, task: str) -> str:

@@ -83,11 +83,6 @@ class Run:
         return tabulate(against_dense(self.results(axis)), axis, self.titles, targets)
 
 
-def load_runs(experiments: Path, results: Path) -> list[Run]:
-    """The experiments with at least one finished cell, by name."""
-    return [run for run in all_runs(experiments, results) if run.records]
-
-
 def all_runs(experiments: Path, results: Path) -> list[Run]:
     """All experiments by name, done or not; those of Long Range Arena are on another page."""
     studies = {f"{experiments.name}/{path.name}": load_study(path) for path in experiments.glob("*.toml")}

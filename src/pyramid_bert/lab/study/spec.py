@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ExperimentError, PyramidError, UnknownNameError
 from ...schedule.base import Schedule
 from .grid import Cell
-from .methods import CS_OPT, DENSE, METHODS, Method, kind_of, variant
+from .methods import CS_OPT, DENSE, METHODS, Method, kind_of
 
 if TYPE_CHECKING:
     from ..glue.tasks import Task
@@ -281,8 +281,9 @@ class _Reader:
                     self.problems.append(
                         f"{where}: only methods that learn from the dense model ({able}) take {', '.join(taught)}"
                     )
-                settings = {key: value for key, value in found.items() if key in CONFIG_KEYS}
-                made[name] = variant(name, of, settings, taught)
+                settings = of.settings | {key: value for key, value in found.items() if key in CONFIG_KEYS}
+                summary = f"{of.name} with other settings"
+                made[name] = replace(of, name=name, summary=summary, settings=settings, training=taught)
         return made
 
     def methods(self, value: Any, variants: Mapping[str, Method]) -> dict[str, Method]:
