@@ -133,8 +133,8 @@ def test_a_study_writes_down_its_model(root, monkeypatch):
     assert run.model is None
     assert sections.backbone_name(run) == "weights f00dcafef00d"
     for model in ("models/small-6", "elsewhere/copy"):  # the same weights: the first name stays
-        places = {"model": model, "data": None, "work": "work"}
-        preflight.prepare(run.study, run.cells, run.store, file="glue-lite.toml", **places)
+        site = preflight.Site(file="glue-lite.toml", model=model, data=None, work="work")
+        preflight.prepare(run.study, run.cells, run.store, site)
     (run,) = all_runs(root / "experiments", root / "results")
     assert run.model == {"name": "small-6", "layers": 6, **sizes}
     # by hand, in millions: 6 layers of 21.34 at 12 tokens, the last 5.02; of 116.39 at 64 tokens, the last 20.40

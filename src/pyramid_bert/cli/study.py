@@ -132,7 +132,7 @@ def _check(args: argparse.Namespace, measures: bool) -> None:
 
 
 def _run(args: argparse.Namespace, run: Run) -> None:
-    from ..lab.study.cell import run_cell, run_measurement
+    from ..lab.study.cell import Site, run_cell, run_measurement
     from ..lab.study.display import Display, Pace
     from ..lab.study.executors import Executor
     from ..lab.study.grid import measurements
@@ -144,8 +144,8 @@ def _run(args: argparse.Namespace, run: Run) -> None:
     jobs = args.jobs or 1
     threads = args.threads or (1 if args.ray else None if jobs == 1 else max(1, cores() // jobs))
     with machine(args.work, alone=args.measure):
-        places = {"file": args.file, "model": args.model, "data": args.data, "work": args.work}
-        site = prepare(run.study, chosen, run.store, threads=threads, **places)
+        site = Site(file=args.file, model=args.model or "", data=args.data, work=args.work, threads=threads)
+        site = prepare(run.study, chosen, run.store, site)
         settings: dict[str, Any] = {"store": run.store, "retry": args.retry, "again": args.again}
         if args.measure:
             plan = dict(run.study.measure or {})

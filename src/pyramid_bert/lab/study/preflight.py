@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,53 +49,31 @@ def _refuse(title: str, problems: Sequence[str]) -> None:
         raise ExperimentError("\n  ".join([title, *dict.fromkeys(problems)]))
 
 
-def prepare(
-    study: Study,
-    cells: Sequence[Cell],
-    store: Store,
-    *,
-    file: str,
-    model: str | None,
-    data: str | None,
-    work: str,
-    threads: int | None = None,
-) -> Site:
-    """Where the study runs; raises unless model and data are there, and are those of the results so far.
+def prepare(study: Study, cells: Sequence[Cell], store: Store, site: Site) -> Site:
+    """The site with hashes of model and data; raises unless both are there, and are those of the results so far.
 
     Args:
         study: The experiment.
         cells: The cells to be run.
         store: Its results.
-        file: The experiment file, for the record.
-        model: Where the model is; None for what the experiment says.
-        data: The folder of the tasks; None for the hub.
-        work: Where the dense classifiers of all studies are kept.
-        threads: Threads for torch.
+        site: What the command line says; its model is "" if the experiment names it.
     """
     pretrained = [cell for cell in cells if cell.task not in LRA_NAMES]
-    where = (model or study.model) if pretrained else ""
-    if where is None:
+    model = (site.model or study.model) if pretrained else ""
+    if model is None:
         raise ExperimentError(f"{study.name} names no model; give one with --model DIR")
     check_writable(store.path.parent)
-    check_writable(Path(work))
+    check_writable(Path(site.work))
     weights, described = "", None
     if pretrained:
-        weights, config = fingerprint(where)
-        _check_fit(pretrained, where, config)
+        weights, config = fingerprint(model)
+        _check_fit(pretrained, model, config)
         sizes = {name: getattr(config, name) for name in ("hidden_size", "intermediate_size")}
-        described = {"name": Path(where).absolute().name, "layers": config.num_hidden_layers, **sizes}
-    rows = _data_hashes(cells, data)
+        described = {"name": Path(model).absolute().name, "layers": config.num_hidden_layers, **sizes}
+    rows = _data_hashes(cells, site.data)
     _check_same(store, study.name, weights, described, rows)
-    return Site(
-        file=_portable(file),
-        model=where,
-        data=data,
-        work=work,
-        threads=threads,
-        weights=weights,
-        rows=rows,
-        commit=code_commit(),
-    )
+    file = _portable(site.file)
+    return replace(site, file=file, model=model, weights=weights, rows=rows, commit=code_commit())
 
 
 def fingerprint(path: str) -> tuple[str, Any]:
