@@ -1,7 +1,5 @@
 """Fronts, interpolation and tables, against examples worked by hand."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,9 +211,3 @@ def test_another_metric_than_the_tasks_own(store):
     table = tabulate(results("f1"), "ideal-c", {"rte": "RTE"}, [2.0], "f1")
     assert table.to_dict()["metric"] == "f1"
     assert markdown("tiny", table).startswith("tiny: f1 by ideal speed-up over c")
-
-
-def test_a_table_is_json():
-    table = json.loads(json.dumps(tabulate(results(), "ideal-c", {"rte": "RTE"}, [2.0, 3.5]).to_dict()))
-    assert {"at": 3.5, "method": "Merge", "task": "rte", "mean": None} in table["entries"]
-    assert table["dense"]["rte"]["seeds"] == 2

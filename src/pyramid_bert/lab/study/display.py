@@ -111,10 +111,7 @@ def _time_left(seconds: float | None) -> str:
 def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | None = None) -> dict[str, Any]:
     """How far a study is: cells by state, in total and by task and method, the time left, and what failed.
 
-    Args:
-        cells: All cells of the study, or some.
-        store: Its results.
-        plan: Rows, batch size and rounds of its measurements; None when it asks for none.
+    `plan` has rows, batch size and rounds of the measurements; None when the study asks for none.
     """
     jobs = {cell.key: cell for cell in cells}
     states = {key: store.state(key) for key in jobs}

@@ -52,11 +52,7 @@ def _refuse(title: str, problems: Sequence[str]) -> None:
 def prepare(study: Study, cells: Sequence[Cell], store: Store, site: Site) -> Site:
     """The site with hashes of model and data; raises unless both are there, and are those of the results so far.
 
-    Args:
-        study: The experiment.
-        cells: The cells to be run.
-        store: Its results.
-        site: What the command line says; its model is "" if the experiment names it.
+    `cells` are those to be run; the site's model is "" if the experiment names it.
     """
     pretrained = [cell for cell in cells if cell.task not in LRA_NAMES]
     model = (site.model or study.model) if pretrained else ""

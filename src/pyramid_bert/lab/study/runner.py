@@ -64,10 +64,12 @@ class Runner:
     limit_minutes: float | None = None
     display: Display | None = None
 
+    def __post_init__(self) -> None:
+        self._wanted = self.jobs if self.chosen is None else self.chosen
+
     def plan(self) -> dict[str, Cell]:
         """What to run, in order: the chosen cells that are left, and the dense ones that they need."""
-        chosen = self.jobs if self.chosen is None else self.chosen
-        todo = {key for key in chosen if self.again or self._is_open(key)}
+        todo = {key for key in self._wanted if self.again or self._is_open(key)}
         for key in list(todo):
             dense = self._dense_of(key)
             if dense and not self._is_ready(dense) and (self.retry or self.store.status(dense) != "failed"):
@@ -78,8 +80,7 @@ class Runner:
         """Runs what `plan` says. Results are on disk when it returns, or is killed."""
         self._todo, self._locks = self.plan(), dict[str, IO[str]]()
         self._again = set(self._todo) if self.again else set()
-        chosen = self.jobs if self.chosen is None else self.chosen
-        failed_before = [key for key in chosen if key not in self._todo and self.store.status(key) == "failed"]
+        failed_before = [key for key in self._wanted if key not in self._todo and self.store.status(key) == "failed"]
         self._summary = Summary(failed=[self.jobs[key] for key in failed_before])
         end = float("inf") if self.limit_minutes is None else time.monotonic() + 60 * self.limit_minutes
         try:

@@ -31,6 +31,7 @@ def _whole(low: int) -> Check:
 
 _NUMBER: Check = ("a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool))
 _TEXT: Check = ("a text", lambda v: isinstance(v, str))
+_TABLES: Check = ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(entry, dict) for entry in v))
 _ANY: Check = ("anything", lambda v: True)  # checked elsewhere
 
 DISTILLING = dict.fromkeys(("temperature", "distill_weight", "hidden_weight"), _NUMBER)
@@ -53,6 +54,12 @@ SCHEDULE_KEYS = {
 }
 STARTS = ("dense", "pretrained")
 SELECTIONS = ("train", "inference")
+
+
+def _are_seeds(value: Any) -> bool:
+    return isinstance(value, list) and 0 < len(value) == len(set(map(str, value))) and all(map(_whole(0)[1], value))
+
+
 EXPERIMENT: Checks = {
     "name": (
         "a word that can name a file",
@@ -61,10 +68,12 @@ EXPERIMENT: Checks = {
     "title": _TEXT,
     "question": _TEXT,
     "model": ("a folder or a name on the hub", _TEXT[1]),
-    **dict.fromkeys(("tasks", "methods", "seeds", "measure", "start", "selection"), _ANY),
+    **dict.fromkeys(("tasks", "methods", "start", "selection"), _ANY),
+    "seeds": ("a list of different whole numbers of at least 0", _are_seeds),
+    "measure": (f"true, false or a table with {', '.join(MEASURE_DEFAULTS)}", lambda v: isinstance(v, bool | dict)),
     **TRAININGS,
     "variants": ("a table", lambda v: isinstance(v, dict)),
-    "configurations": dict.fromkeys(SCHEDULE_KEYS, _ANY),
+    "configurations": dict.fromkeys(SCHEDULE_KEYS, _TABLES),
 }
 
 
@@ -214,17 +223,17 @@ class _Reader:
             "tasks": tasks,
             "methods": methods,
             "configurations": self.configurations(found.get("configurations", {}), methods, tuple(tasks)),
-            "seeds": self.seeds(data.get("seeds", [0])),
+            "seeds": tuple(found.get("seeds", [0])),
             "start": self.choice("start", data, STARTS),
             "selection": self.choice("selection", data, SELECTIONS),
-            "measure": self.measure(data.get("measure", False)),
+            "measure": self.measure(found.get("measure", False)),
         }
         taught = [name for name, method in methods.items() if method.distills]
         if read["selection"] == "inference" and taught:
             self.problems.append(
                 f"selection = 'inference' trains no pyramid, so {', '.join(taught)} cannot learn; leave it out"
             )
-        return Study(**{key: value for key, value in found.items() if key in EXPERIMENT} | read)
+        return Study(**{key: found[key] for key in EXPERIMENT if key in found} | read)
 
     def table(self, where: str, table: Any, checks: Checks) -> dict[str, Any]:
         """The entries of a table that are right."""
@@ -299,13 +308,6 @@ class _Reader:
             self.problems.append("tasks is empty; name at least one")
         return {name: self.table(f"tasks.{name}", table, SAMPLE) for name, table in value.items()}
 
-    def seeds(self, value: Any) -> tuple[int, ...]:
-        right = isinstance(value, list) and value and len(set(map(str, value))) == len(value)
-        if not right or not all(_whole(0)[1](seed) for seed in value):
-            self.problems.append(f"seeds must be a list of different whole numbers of at least 0, got {value!r}")
-            return ()
-        return tuple(value)
-
     def configurations(
         self, value: Mapping[str, Any], methods: Mapping[str, Method], tasks: tuple[str, ...]
     ) -> dict[str, tuple[Schedule, ...]]:
@@ -317,10 +319,7 @@ class _Reader:
                 )
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in SCHEDULE_KEYS}
 
-    def schedules(self, kind: str, entries: Any) -> list[Schedule]:
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            self.problems.append(f"configurations.{kind} must be a list of tables, got {entries!r}")
-            return []
+    def schedules(self, kind: str, entries: list[dict[str, Any]]) -> list[Schedule]:
         made: list[Schedule] = []
         for number, entry in enumerate(entries, start=1):
             where = f"configurations.{kind}, entry {number}"
@@ -337,13 +336,10 @@ class _Reader:
             made.append(schedule)
         return made
 
-    def measure(self, value: Any) -> dict[str, int] | None:
+    def measure(self, value: bool | dict[str, Any]) -> dict[str, int] | None:
         if isinstance(value, dict):
-            return {**MEASURE_DEFAULTS, **self.table("measure", value, dict.fromkeys(MEASURE_DEFAULTS, _whole(1)))}
-        if not isinstance(value, bool):
-            keys = ", ".join(MEASURE_DEFAULTS)
-            self.problems.append(f"measure must be true, false or a table with {keys}, got {value!r}")
-        return MEASURE_DEFAULTS if value is True else None
+            return MEASURE_DEFAULTS | self.table("measure", value, dict.fromkeys(MEASURE_DEFAULTS, _whole(1)))
+        return MEASURE_DEFAULTS if value else None
 
 
 def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:

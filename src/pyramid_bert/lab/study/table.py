@@ -102,7 +102,7 @@ def collect(
     """The finished cells of a study, with their places on an axis.
 
     Args:
-        cells: Of the study.
+        cells: All cells of the study, or some.
         store: Its results.
         axis: A key of `AXES`.
         plan: Rows, batch size and rounds of its measurements; None when it asks for none.
