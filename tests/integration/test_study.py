@@ -242,14 +242,18 @@ def test_a_study_on_a_cluster(study):
     assert len(dense_folders()) == 1
 
 
-def test_selection_at_inference_trains_only_the_dense_model(study):
-    text = SPEC.replace("seeds = [0, 1]", 'selection = "inference"').replace('"Merge+KD", ', "")
+@pytest.mark.parametrize(
+    ("setting", "trained_cells"),
+    [('selection = "inference"', ["dense"]), ('start = "pretrained"', ["pyramid", "pyramid"])],
+)
+def test_the_dense_model_is_trained_only_if_needed_and_pyramids_only_if_wanted(study, trained, setting, trained_cells):
+    text = SPEC.replace("seeds = [0, 1]", setting).replace('"Merge+KD", ', "")
     Path("tiny.toml").write_text(text)
     assert study("run", "--only", "*CS-1*") == 0
-    found = list(records().values())
-    assert [record["training"] is None for record in found].count(False) == 1
-    assert {record["cell"]["method"] for record in found} == {"Dense", "CS-1"}
-    assert all(record["seconds"]["train"] == 0 for record in found if record["cell"]["method"] == "CS-1")
+    assert trained == trained_cells
+    for record in (record for record in records().values() if record["cell"]["method"] == "CS-1"):
+        assert (record["training"] is None) == (record["seconds"]["train"] == 0) == ("pyramid" not in trained)
+    assert ("Dense" in {record["cell"]["method"] for record in records().values()}) == ("dense" in trained)
 
 
 def test_studies_share_their_dense_classifiers(study, trained):
@@ -289,12 +293,6 @@ def test_dense_classifiers_of_other_weights_or_rows_are_not_shared(study, traine
     assert (first["weights"], first["data"]) != (second["weights"], second["data"])
     assert study("run", *only, "--results", "third", *change) == 0
     assert trained == ["dense", "dense"]
-
-
-def test_start_from_the_pretrained_model_needs_no_dense_one(study):
-    Path("tiny.toml").write_text('start = "pretrained"\n' + SPEC)
-    assert study("run", "--only", "sst2 Rand 0.3@1-2 seed 0") == 0
-    assert {record["cell"]["method"] for record in records().values()} == {"Rand"}
 
 
 def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_dir, other_rows):

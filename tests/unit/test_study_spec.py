@@ -116,14 +116,8 @@ def test_kinds_of_methods_get_their_own_configurations():
     every = cells(
         methods=["Att", "Pool", "1st-I"], configurations={"select": select, "pool": pool, "truncate": truncate}
     )
-    found = {(cell.method, cell.configuration) for cell in every if not cell.is_dense}
-    assert found == {
-        ("Att", "8-4of16"),
-        ("Att", "random0"),
-        ("Att", "random1"),
-        ("Pool", "w2@2"),
-        ("1st-I", "0.5@input"),
-    }
+    found = {f"{cell.method} {cell.configuration}" for cell in every if not cell.is_dense}
+    assert found == {"Att 8-4of16", "Att random0", "Att random1", "Pool w2@2", "1st-I 0.5@input"}
 
 
 def test_a_variant_is_its_method_with_other_settings():
@@ -135,12 +129,7 @@ def test_a_variant_is_its_method_with_other_settings():
     found = {cell.method: cell for cell in pyramids(methods=["CS-1", *variants], variants=variants)}
     plain, end = found["CS-1"], found["end"]
     assert dict(end.settings) == {**plain.settings, "placement": "end"}
-    assert {name: cell.distills for name, cell in found.items()} == {
-        "CS-1": False,
-        "end": False,
-        "soft": True,
-        "near": False,
-    }
+    assert [name for name, cell in found.items() if cell.distills] == ["soft"]
     assert len({cell.id for cell in found.values()}) == 4
     assert plain.measurement(PLAN) != end.measurement(PLAN)
     assert pyramid_config(end).placement == "end"

@@ -66,14 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_only(status)
     status.add_argument("--cells", action="store_true", help="list every cell: its state, id and name")
     add_json_option(status)
-    table = _action(
-        actions, "table", "print the metric at given speed-ups", "examples:\n  pyramid-bert study table FILE"
-    )
+    example = "examples:\n  pyramid-bert study {} FILE"
+    table = _action(actions, "table", "print the metric at given speed-ups", example.format("table"))
     _add_axes(table)
     table.add_argument("--at", metavar="X[,X]", help="where to read (default: 1.5,2,3,3.5; for space 0.3,0.7)")
     table.add_argument("--markdown", action="store_true", help="print Markdown")
     add_json_option(table)
-    plot = _action(actions, "plot", "draw scatter and Pareto curves", "examples:\n  pyramid-bert study plot FILE")
+    plot = _action(actions, "plot", "draw scatter and Pareto curves", example.format("plot"))
     _add_axes(plot)
     plot.add_argument("--out", metavar="FILE", help="picture to write, as .png and .svg (default: NAME.png)")
 
