@@ -180,6 +180,8 @@ def test_a_full_disk_loses_only_the_cell_under_way(tmp_path, monkeypatch):
     assert noted(tmp_path) == NAMES[:4]
     monkeypatch.undo()
     assert plan(tmp_path) == CELLS[3:]
+    go(tmp_path)
+    assert noted(tmp_path)[4:] == NAMES[3:]
 
 
 def test_a_full_disk_inside_of_a_cell_stops_the_run(tmp_path):

@@ -93,7 +93,8 @@ def test_training_comes_from_the_task_the_study_and_the_tasks_own_table_in_this_
     )
     assert dense.training == {"epochs": 3.0, "batch_size": 16, "learning_rate": 2e-5, "bf16": True}
     assert others[0].training == {"epochs": 5.0, "batch_size": 16, "learning_rate": 1e-4, "bf16": False}
-    assert train_settings(dense).bf16 is True
+    assert (train_settings(dense).bf16, train_settings(others[0]).bf16) == (True, False)
+    assert dense.id not in {cell.id for cell in cells(tasks=["rte"])}
     taught = cells(methods=["Merge+KD"], pyramid={"temperature": 4})[1]
     assert taught.training["temperature"] == 4
     assert taught.distills
