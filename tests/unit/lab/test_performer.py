@@ -153,15 +153,15 @@ def test_time_and_memory_are_linear_in_the_tokens():
     ("settings", "words"),
     [
         ({"kernel": "softmaxx"}, "did you mean 'softmax'"),
-        ({"num_features": 0}, "got 0 with kernel='softmax'"),
-        ({"redraw_every": -1}, "redraw_every must be at least 0, got -1"),
+        ({"num_features": 0}, "num_features must be .* at least 1, got 0; 0 only with kernel='relu'"),
+        ({"redraw_every": -1}, "redraw_every must be an integer of at least 0, got -1"),
         ({"qkv_size": 10}, "multiple of the 4 heads, got 10"),
-        ({"num_attention_heads": 0}, "num_attention_heads must be at least 1, got 0"),
-        ({"qkv_size": -4}, "qkv_size must be at least 1, got -4; None takes hidden_size"),
-        ({"qkv_size": 0}, "qkv_size must be at least 1, got 0; None takes hidden_size"),
-        ({"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
-        ({"vocab_size": 0}, "vocab_size must be at least 1, got 0"),
-        ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1, got -1"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be an integer of at least 1, got 0"),
+        ({"qkv_size": -4}, "qkv_size must be an integer of at least 1, got -4; None takes hidden_size"),
+        ({"qkv_size": 0}, "qkv_size must be an integer of at least 1, got 0; None takes hidden_size"),
+        ({"hidden_size": 0}, "hidden_size must be an integer of at least 1, got 0"),
+        ({"vocab_size": 0}, "vocab_size must be an integer of at least 1, got 0"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers must be an integer of at least 1, got -1"),
     ],
 )
 def test_what_a_config_refuses(settings, words):
