@@ -25,7 +25,7 @@ _BINARY = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "dev": ("
 _PICKLED = ("data_batch_1", "test_batch")
 _FOLDERS = ("", "cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin")
 _PICKLED_FOLDERS = ("cifar-10-batches-py", "cifar10/cifar-10-batches-py")
-_HUB = ("uoft-cs/cifar10", None)
+_HUB = ("uoft-cs/cifar10",)
 _REMEDY = (
     "give a folder with the official binary version (cifar-10-binary.tar.gz, unpacked) or a cifar10*.npz of grey images"
 )
