@@ -51,7 +51,7 @@ def make_dense(preset: LraPreset, schedule: Schedule | None = None, *, seed: int
         torch.manual_seed(seed)
         model: Any
         if preset.backbone == "performer":
-            own = {"qkv_size": preset.qkv_size, "kernel": "relu", "num_features": 0, "redraw_every": 0}
+            own: dict[str, Any] = {"qkv_size": preset.qkv_size, "kernel": "relu", "num_features": 0, "redraw_every": 0}
             config = PerformerConfig(**_sizes(preset), **own, max_position_embeddings=tokens_of(preset))
             model = PerformerForSequenceClassification(config)
         else:
