@@ -20,7 +20,7 @@ from ...errors import MissingExtraError, PyramidError
 from ...families import has_head, logits_of_cls, pyramid_encoder, pyramidize
 from ...schedule.base import Schedule
 from ...text.batches import Encoded, collate, sorted_batches
-from .measure import HalfSteps, embedded
+from .measure import HalfSteps, embedded, key_bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,22 +115,16 @@ class _Runner:
         """The states (B, N, D) after 0, 1, .. 2L halves, and the mask (B, N)."""
         mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()  # none if no row has pads
         hidden = embedded(self.model, batch)
-        return self.steps.states(hidden, _bias(mask, hidden.dtype)), mask
+        return self.steps.states(hidden, key_bias(mask, hidden.dtype)), mask
 
     def without(self, hidden: Tensor, mask: Tensor, token: Tensor, layer: int) -> Tensor:
         """Predictions (B,) when no token attends to `token` (B,) after `layer`, whose output is `hidden`."""
         left = mask.scatter(1, token[:, None], False)
-        return self.predict(self.steps.run(hidden, 2 * layer, self.steps.last, _bias(left, hidden.dtype)))
+        return self.predict(self.steps.run(hidden, 2 * layer, self.steps.last, key_bias(left, hidden.dtype)))
 
     def predict(self, hidden: Tensor) -> Tensor:
         """The class (B,) that the last state (B, N, D) means."""
         return logits_of_cls(self.model, hidden).argmax(1)
-
-
-def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to the logits of keys, (B, 1, 1, N)."""
-    bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
-    return bias[:, None, None]
 
 
 def _report(layer: int, m: CentersPerStep, reference: Tensor, found: Tensor) -> Importance:

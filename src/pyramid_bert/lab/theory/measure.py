@@ -251,6 +251,12 @@ def embedded(model: Any, batch: dict[str, Tensor]) -> Tensor:
     return hidden
 
 
+def key_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to the logits of keys, (B, 1, 1, N), to hide those where `mask` (B, N) is False."""
+    bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+    return bias[:, None, None]
+
+
 def _loss_of(model: Any, target: float | int | None) -> Callable[[Tensor], float]:
     """The loss as a function of the last CLS vector (1, D); without a target, the first call's prediction is it."""
     known: list[Any] = [] if target is None else [target]

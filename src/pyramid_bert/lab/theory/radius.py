@@ -58,12 +58,11 @@ class RadiusCurves:
         curves: list[Any] = [None] * len(chosen)
         for rows in sorted_batches([len(item) for item in chosen], _BATCH):
             batch = {name: x.to(dense.device) for name, x in collate([chosen[i] for i in rows], pad_id).items()}
-            mask = batch.get("attention_mask")
+            real = batch["attention_mask"].bool() if "attention_mask" in batch else None
             with torch.inference_mode():
                 states = _after_attention(dense, batch)
                 if encoder.by_sensitivity:
                     states = list(map(project, states, base_model(pyramid).sensitivity))
-                real = None if mask is None else mask.bool()
                 found = torch.stack([radius_curve(h, real, metric=encoder.reducer.space.metric) for h in states])
             for place, row in enumerate(rows):
                 curves[row] = found[:, place, : len(chosen[row])].cpu().numpy()  # (layers, n)
