@@ -32,7 +32,7 @@ def test_the_python_runs(monkeypatch, tmp_path):
 
 def test_of_text_bigbird_keeps_whole_blocks():
     facts = describe(load_presets()["bigbird-text"], Schedule.input_only(0.8))
-    kept, saved = re.search(r"of text at 0.8 that is (\d+) tokens, which saves (\d+) %", PAGE).groups()
+    kept, saved = re.search(r"for text at 0.8 it keeps (\d+) tokens and saves (\d+) %", PAGE).groups()
     assert facts["kept"] == int(kept)
     assert round(100 * facts["space"]["printed"]) == int(saved)
 
