@@ -53,16 +53,12 @@ block_size = 4
 
 
 def fake_rows(task, folder, split, *, rows=None, seed=0):
-    """Two classes that differ in their brightness; rows of texts are shorter than their length now and then."""
+    """Two classes that differ in their brightness."""
     known, count = LRA_TASKS[task], rows or 48
     draw = np.random.default_rng(seed + (split == "dev"))
     labels = np.arange(count) % 2
     ids = draw.integers(0, known.vocabulary // 2, (count, known.length)) + labels[:, None] * (known.vocabulary // 2)
-    lengths = np.full(count, known.length)
-    if task == "text":
-        lengths[::3] = known.length // 2
-    ids[np.arange(known.length) >= lengths[:, None]] = -1
-    return LraData(ids.astype(np.int16), lengths, labels)
+    return LraData(ids.astype(np.int16), np.full(count, known.length), labels)
 
 
 @pytest.fixture
@@ -150,10 +146,10 @@ def test_a_model_learns_what_can_be_learned(arena, backbone, keep, kept):
 
 def test_bigbird_takes_short_rows_at_the_full_length(arena, monkeypatch):
     """Half of the length is too short for blocks."""
-    preset = dataclasses.replace(preset_for("bigbird", "text", arena), layers=2)  # the last one computes CLS alone
+    preset = dataclasses.replace(preset_for("bigbird", "text", arena), layers=2)  # the last one computes only CLS
     whole = fake_rows("text", None, "train")
-    lengths = np.full(len(whole.labels), 30)
-    rows = LraRows.of(LraData(np.where(np.arange(60) < 30, whole.ids, -1), lengths, whole.labels))
+    ids = np.where(np.arange(60) < 30, whole.ids, -1)
+    rows = LraRows.of(LraData(ids, np.full(len(ids), 30), whole.labels))
     seen = []
 
     def watched(*args, **kwargs):

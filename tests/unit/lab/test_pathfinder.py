@@ -151,7 +151,7 @@ def test_continuity_makes_snakes_straighter():
 # ---- seeds ----
 
 
-def test_an_image_depends_on_seed_and_number_alone():
+def test_an_image_depends_only_on_seed_and_number():
     one, again = draw_pathfinder(EASY, 3, 71), draw_pathfinder(EASY, 3, 71)
     assert np.array_equal(one.image, again.image)
     assert one.snakes == again.snakes

@@ -84,7 +84,7 @@ def _check(model: Any, settings: Any, items: Sequence[Encoded], targets: Any, di
         raise PyramidError(f"the theorem needs a classifier and its loss; {type(model).__name__} has none")
     if isinstance(get_selector(settings.selector), Grouper):
         raise PyramidError(
-            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem says nothing of it; "
+            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem does not apply; "
             "measure a core-set with the same schedule instead: `pyramid-bert theory --selector coreset`, or "
             "pyramidize(model, schedule, 'coreset')"
         )
