@@ -107,13 +107,12 @@ def _look(args: argparse.Namespace, results: Results) -> ModelView:
 
 
 def _texts(args: argparse.Namespace) -> list[Text]:
-    from ..lab.report.viewer import EXAMPLES
+    from ..lab.report.page import EXAMPLES
     from ..text.tables import read_table
 
-    if args.texts is None:
-        return list(EXAMPLES)
-    if Path(args.texts).suffix == ".txt":
-        lines = Path(args.texts).read_text(encoding="utf-8").splitlines()
+    file = EXAMPLES if args.texts is None else Path(args.texts)
+    if file.suffix == ".txt":
+        lines = file.read_text(encoding="utf-8").splitlines()
         return [line.strip() for line in lines if line.strip()]
     columns = {"text_column": args.text_column, "pair_column": args.text_pair_column}
     return read_table(args.texts, **columns, label_column=None).texts
