@@ -72,8 +72,8 @@ def lost(change: Estimate | float | None) -> str:
     """Points lost, from an estimate of the metric less dense's, or from points.
 
     Example:
-        >>> lost(Estimate(-0.0125, 0.002, 2)), lost(Estimate(0.0, None, 1)), lost(-0.04), lost(None)
-        ('1.2 ± 0.2', '0.0', '0.0', '–')
+        >>> lost(Estimate(-0.0125, 0.002, 2)), lost(Estimate(0.02, None, 1)), lost(-0.04), lost(None)
+        ('1.2 ± 0.2', '-2.0', '0.0', '–')
     """
     if isinstance(change, Estimate):
         return lost(-100 * change.mean) + ("" if change.std is None else f" ± {100 * change.std:.1f}")
