@@ -314,12 +314,6 @@ def test_the_viewer_counts_equal_answers(root):
     assert "<b>0/1</b>" not in page_of(root, view_of(number))  # numbers never quite agree
 
 
-def test_the_command_is_the_call():
-    call = Call({"--out": "r.html", "--results": "my results", "--model": "m", "--examples": "3"})
-    line = "pyramid-bert report --results 'my results' --model m --out r.html --examples 3 --figures f"
-    assert call.line("--figures", "f") == line
-
-
 def test_figures_need_matplotlib(root, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"pyramid-bert\[report\]"):

@@ -39,8 +39,8 @@ class Call:
         options: Option -> value, for those that differ from their defaults.
 
     Example:
-        >>> Call({"--model": "my-model", "--texts": "my texts.txt"}).line()
-        "pyramid-bert report --results results --model my-model --out report.html --texts 'my texts.txt'"
+        >>> Call({"--out": "r.html", "--texts": "my texts.txt"}).line("--figures", "f")
+        "pyramid-bert report --results results --model DIR --out r.html --texts 'my texts.txt' --figures f"
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
