@@ -41,18 +41,24 @@ def records(value):
 
 
 @pytest.fixture
-def rows_of(tmp_path, table_rows):
-    """The rows of the page that records give: of the study, of the one that trains for longer, and of steps."""
+def page_of(tmp_path):
+    """The page that records give: of the study, of the one that trains for longer, and of steps."""
 
-    def rows(done, more=(), steps=()):
+    def page(done, more=(), steps=()):
         found = Commands(tmp_path, "bench-lra")
         for number, step in enumerate(steps):
             found.store.write(f"{number}", step)
         cells = {"lra-lite": list(done), "lra-longer": list(more)}
         names = {**vars(lra), **lra.names(tmp_path), "cells": cells.get, "found": found}
-        return table_rows(fill("lra-results.md", names))
+        return fill("lra-results.md", names)
 
-    return rows
+    return page
+
+
+@pytest.fixture
+def rows_of(page_of, table_rows):
+    """The rows of that page."""
+    return lambda *done, **steps: table_rows(page_of(*done, **steps))
 
 
 def test_the_page_shows_ours_beside_the_papers(rows_of):
@@ -129,7 +135,7 @@ def test_the_papers_means(at, method, bigbird, performer):
         assert sum(lra.PAPER[at][method][backbone].values()) / 3 == pytest.approx(printed, abs=0.11)
 
 
-def test_steps_are_shown_with_all_tokens_and_with_cls_only(rows_of):
+def test_steps_are_shown_with_all_tokens_and_with_cls_only(page_of, rows_of):
     one = {
         "command": "measure it",
         "task": "cifar10",
@@ -149,4 +155,5 @@ def test_steps_are_shown_with_all_tokens_and_with_cls_only(rows_of):
     }
     row = ["Performer CIFAR-10", "256", "503 of 1025", "2.00", "1.00", "2.00x", "2,000 → 900", "55%", "72%", "12.3%"]
     assert rows_of([], steps=[one])[1:] == [row]
+    assert "```sh\nmeasure it\n```" in page_of([], steps=[one])
     assert rows_of([], steps=[one, {**one, "settings": {"cls_only": True}}]).count(row) == 2

@@ -70,7 +70,10 @@ def test_the_headline_reads_fronts_at_the_speeds_and_marks_the_best(root, write_
     cells = {method: [(text, best, round(lost, 6)) for text, best, lost in row] for method, _, row in rows}
     assert cells == {"CS-1": [("88.2 ± 0.4", True, 2.0)] * 3, "Rand": [("87.2 ± 0.4", False, 3.0)] * 3}
     assert fast == ("5", "5x", [])  # nothing is that fast
-    words = words_of(page_of(root))
+    page = page_of(root)
+    assert "<b>88.2 ± 0.4</b>" in page
+    assert "<b>87.2 ± 0.4</b>" not in page
+    words = words_of(page)
     assert re.search(r"at 2x CS-1 (88.2 ± 0.4 −2.0 ){3}Rand (87.2 ± 0.4 −3.0 ){3}", words)
 
 
