@@ -18,10 +18,10 @@ from pyramid_bert.text.labels import Labels
 from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.tune import search as find_module
 from pyramid_bert.tune import speed
-from pyramid_bert.tune.calibration import Calibration
-from pyramid_bert.tune.candidates import METHODS, Candidate, Method, fastest, grid, rests
+from pyramid_bert.tune.candidates import METHODS, Method, fastest, grid, neighbours, rests
 from pyramid_bert.tune.judge import divergences
 from pyramid_bert.tune.search import find_pyramid
+from pyramid_bert.tune.speed import Calibration
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
     ],
 )
 def test_refused(dense, sentiment, change, error, message, monkeypatch):
-    monkeypatch.setattr(find_module, "_Finder", None)  # no work may begin
+    monkeypatch.setattr(find_module, "measure_sensitivity", None)  # no work may begin
     texts, labels = sentiment(change.pop("rows", 60))
     call = {"speedup": 1.5, "labels": labels, "target": "ideal", **change}
     with pytest.raises(error, match=message):
@@ -223,7 +223,7 @@ def test_methods_are_valid_settings():
 def test_neighbours_of_clusters_reach_more_or_less_far():
     method = Method("cluster", metric="cosine", within=5)
     settings = method.settings(Schedule.exponential(0.5, 3, first_layer=2))
-    found = [other.method for other in Candidate.of(settings).neighbours(4)]
+    found = list(neighbours(settings, 4))
     assert {other.within for other in found} == {3, 5, 8}
     assert {(other.selector, other.metric) for other in found} == {("cluster", "cosine")}
 
@@ -252,9 +252,9 @@ def test_candidates_rest_in_the_last_layers_and_are_done_by_then():
     assert {settings.rest_from for settings in resting} == {10, 11}
     for settings in found:
         settings.check(12)
-    near = list(Candidate(Method("cluster", rest_from=10), 1, 9).neighbours(12))
-    assert {other.method.rest_from for other in near} == {10, 11}
-    assert all(other.last_layer < other.method.rest_from for other in near)
+    near = list(neighbours(Method("cluster", rest_from=10).settings(Schedule.exponential(0.5, 9)), 12))
+    assert {other.rest_from for other in near} == {10, 11}
+    assert all(other.schedule.last_layer < other.rest_from for other in near)
 
 
 def test_a_method_that_rests_keeps_to_its_layer():
@@ -262,8 +262,8 @@ def test_a_method_that_rests_keeps_to_its_layer():
     assert {settings.rest_from for settings in found} == {4}
     for settings in found:
         settings.check(6)
-    woken = Candidate(Method("cluster", rest_from=5), 1, 3)
-    assert None in {other.method.rest_from for other in woken.neighbours(6)}
+    near = neighbours(Method("cluster", rest_from=5).settings(Schedule.exponential(0.5, 3)), 6)
+    assert None in {other.rest_from for other in near}
 
 
 def test_what_is_fast_enough_by_resting_alone_is_tried_once(dense):

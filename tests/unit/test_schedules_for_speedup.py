@@ -11,12 +11,10 @@ from pyramid_bert.cli import main
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.text.batches import Encoded
-from pyramid_bert.tune import calibration as calibration_module
 from pyramid_bert.tune import speed as speed_module
-from pyramid_bert.tune.calibration import PARTS, Calibration, batch_shapes, calibrate, lengths_to_time
 from pyramid_bert.tune.schedules import Solver, solve_speedup
 from pyramid_bert.tune.solver import at_speedup
-from pyramid_bert.tune.speed import rows_to_time
+from pyramid_bert.tune.speed import PARTS, Calibration, batch_shapes, calibrate, lengths_to_time, rows_to_time
 
 
 def made_up(layers=4, **changes):
@@ -244,8 +242,8 @@ def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
             run_at[name] = ticks[0] - before
         return Timing({name: [float(value)] for name, value in run_at.items()})
 
-    monkeypatch.setattr(calibration_module, "time_interleaved", count)
-    monkeypatch.setattr(calibration_module, "_LARGE", 30)
+    monkeypatch.setattr(speed_module, "time_interleaved", count)
+    monkeypatch.setattr(speed_module, "_LARGE", 30)
     seconds = calibrate(pyramid, 16, batch_size=2).seconds
     assert (run_at["attention 1"], run_at["attention 16"]) == (4, 3)
     assert set(seconds["attention"]) == set(seconds["feed_forward"]) == {1.0}
@@ -277,7 +275,7 @@ def test_lengths_and_batches_that_cannot_be(tiny_bert):
         solve_speedup(tiny_bert(), 2, [])
     with pytest.raises(PyramidError, match="each in 1-128, got 5-600"):
         solve_speedup(tiny_bert(), 2, [5, 600])
-    with pytest.raises(PyramidError, match="batch_size must be at least 1"):
+    with pytest.raises(PyramidError, match="batch_size must be an integer of at least 1"):
         solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=0)
 
 
