@@ -158,14 +158,14 @@ def test_damaged_certificates(tmp_path, text):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"quantiles": []}, "its quantiles must be finite numbers"),
-        ({"quantiles": 0.5}, "its quantiles must be finite numbers"),
-        ({"knots": ["low"], "chances": [0.1]}, r"its knots must be finite numbers.*'low'"),
-        ({"chances": [float("nan")], "knots": [0.1]}, "its chances must be finite numbers"),
+        ({"quantiles": []}, "quantiles must be finite numbers"),
+        ({"quantiles": 0.5}, "quantiles must be finite numbers"),
+        ({"knots": ["low"], "chances": [0.1]}, r"knots must be finite numbers.*'low'"),
+        ({"chances": [float("nan")], "knots": [0.1]}, "chances must be finite numbers"),
         ({"knots": [0.2, 0.1], "chances": [0.1, 0.2]}, "must be ascending and have one chance each"),
         ({"knots": [0.1], "chances": [0.1, 0.2]}, "must be ascending and have one chance each"),
-        ({"rows": "many"}, "its rows must be of type int"),
-        ({"settings": None}, "its settings must be of type dict"),
+        ({"rows": "many"}, "rows must be of type int"),
+        ({"settings": None}, "settings must be of type dict"),
     ],
 )
 def test_numbers_that_are_none_are_refused_when_they_are_read(tmp_path, change, message):

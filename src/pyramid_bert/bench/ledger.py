@@ -16,7 +16,7 @@ from .ideal import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
-from .timing import share_selecting, time_interleaved
+from .timing import Timing, share_selecting, time_interleaved
 from .workload import Workload, forward_all
 
 NAMES = {
@@ -130,20 +130,8 @@ def measure(
     work = {
         name: counting(rows, width, kept if model is pyramid else None) for name, (model, rows, width) in plans.items()
     }
-    entries = {}
-    for name, run in runs.items():
-        with PeakMemory() as memory:
-            run()
-        entries[name] = Entry(
-            name=NAMES[name].format(n=workload.padded_length),
-            seconds=timing.median(name),
-            **work[name],
-            peak_bytes=memory.peak,
-            speedup_over={base: timing.speedup(name, over=base) for base in BASELINES},
-            ideal_over={base: work[base]["macs"] / work[name]["macs"] for base in BASELINES},
-        )
     return Ledger(
-        entries=entries,
+        entries={name: _entry(name, run, timing, work, workload.padded_length) for name, run in runs.items()},
         selecting=share_selecting(runs["pyramid"]),
         batch_size=batch_size,
         roofline=roofline,
@@ -164,6 +152,19 @@ def measure(
 def _forward(workload: Workload, model: Any, rows: list[list[int]], width: int | None) -> Callable[..., None]:
     batches = workload.tensors(rows, width, model.device)
     return lambda record=None: forward_all(model, batches, record)
+
+
+def _entry(name: str, run: Callable[[], None], timing: Timing, work: dict[str, dict[str, Any]], n: int) -> Entry:
+    with PeakMemory() as memory:
+        run()
+    return Entry(
+        name=NAMES[name].format(n=n),
+        seconds=timing.median(name),
+        **work[name],
+        peak_bytes=memory.peak,
+        speedup_over={base: timing.speedup(name, over=base) for base in BASELINES},
+        ideal_over={base: work[base]["macs"] / work[name]["macs"] for base in BASELINES},
+    )
 
 
 def _work(
