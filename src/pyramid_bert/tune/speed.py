@@ -217,8 +217,10 @@ def batch_shapes(lengths: Sequence[int], batch_size: int) -> dict[tuple[int, boo
     """(width, whether some rows are shorter) -> how many batches of it there are when rows are sorted by length.
 
     Example:
-        >>> batch_shapes([5, 9, 9, 4, 5], batch_size=2)
-        {(9, False): 1.0, (5, False): 1.0, (4, False): 0.5}
+        >>> batch_shapes([3, 9, 4, 8, 8, 9], batch_size=4)
+        {(9, True): 1.0, (4, True): 0.5}
+        >>> batch_shapes([5, 9, 5], batch_size=1)
+        {(9, False): 1.0, (5, False): 2.0}
     """
     longest_first = sorted(lengths, reverse=True)
     shapes: dict[tuple[int, bool], float] = {}
