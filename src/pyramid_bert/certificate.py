@@ -13,6 +13,7 @@ import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,7 @@ from torch import Tensor
 from .errors import CheckpointError, DataError, MissingExtraError, PyramidError
 from .families import sizes_of
 from .files import write_text
-from .text.batches import Encoded
-from .text.inference import Outputs, kept_of, outputs_of
+from .text.inference import kept_of, outputs_of
 from .text.tables import Text
 
 FILE = "certificate.json"
@@ -71,21 +71,16 @@ class Certificate:
         batch_size: int = 32,
         progress: bool = False,
     ) -> Certificate:
-        """Runs the texts as a pyramid and keeping all tokens, and learns where the two differ.
+        """Runs a `PyramidClassifier` as a pyramid and keeping all tokens, and learns where the two differ.
 
-        Args:
-            classifier: A `PyramidClassifier` that is a pyramid.
-            texts: At least 50 that it was not trained on. Labels are not needed.
-            score: Deprecated: "confidence" is the only score.
-            batch_size: Texts at a time.
-            progress: Show a bar.
+        Takes at least 50 texts that it was not trained on, without labels. `score` is deprecated.
         """
         check_score(score)
         return cls.of(compare_with_dense(classifier, texts, batch_size=batch_size, progress=progress))
 
     @classmethod
     def of(cls, comparison: Comparison) -> Certificate:
-        """The certificate that a comparison gives."""
+        """The certificate of a comparison."""
         doubt, flips = comparison.doubt, comparison.flips
         line = _isotonic()(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(doubt, flips.astype(float))
         return cls(
@@ -217,9 +212,11 @@ def compare_with_dense(
         )
     _isotonic()  # missing packages are told before the work
     items, sizes = classifier.encode(texts), sizes_of(classifier.model)
-    ours = _run(classifier, items, batch_size, "the pyramid" if progress else None).logits
-    dense = _run(classifier, items, batch_size, "keeping all tokens" if progress else None, dense=True).logits
-    kept = kept_of(classifier.model, items, classifier.tokenizer.pad_token_id, batch_size=batch_size)
+    call = classifier.model, items, classifier.tokenizer.pad_token_id
+    titles = ("the pyramid", "keeping all tokens") if progress else (None, None)
+    ours = outputs_of(*call, batch_size=batch_size, title=titles[0]).logits
+    dense = outputs_of(*call, batch_size=batch_size, title=titles[1], dense=True).logits
+    kept = kept_of(*call, batch_size=batch_size)
     costs = [classifier.settings.cost(lengths, len(item), sizes) for lengths, item in zip(kept, items, strict=True)]
     return Comparison(
         doubt=_doubt(ours),
@@ -261,8 +258,10 @@ def answers(
     """What `classifier` predicts for the texts; see `PyramidClassifier.answers`."""
     check_score(score)
     certificate = _certificate_for(classifier, fallback, streaming)
-    items = classifier.encode(texts)
-    outputs = _run(classifier, items, batch_size, "predicting" if progress else None, coverage=radius)
+    items, pad_id = classifier.encode(texts), classifier.tokenizer.pad_token_id
+    titles = ("predicting", "keeping all tokens") if progress else (None, None)
+    run = partial(outputs_of, classifier.model, pad_id=pad_id, batch_size=batch_size)
+    outputs = run(items, coverage=radius, title=titles[0])
     logits = outputs.logits.numpy()
     radii = None if outputs.coverage is None else outputs.coverage.radius.numpy()
     if fallback is None:
@@ -271,8 +270,7 @@ def answers(
     again = doubt >= certificate.threshold(fallback) if streaming and certificate else worst(doubt, fallback)
     chosen = np.flatnonzero(again)
     if len(chosen):
-        title, some = "keeping all tokens" if progress else None, [items[i] for i in chosen]
-        logits[chosen] = _run(classifier, some, batch_size, title, dense=True).logits.numpy()
+        logits[chosen] = run([items[i] for i in chosen], dense=True, title=titles[1]).logits.numpy()
     return Answers(logits, radii, again, None if certificate is None else certificate.chance(doubt))
 
 
@@ -296,11 +294,6 @@ def _certificate_for(classifier: Any, fallback: float | None, streaming: bool) -
             "clf.certificate = Certificate.fit(clf, texts) or `pyramid-bert certify`"
         )
     return certificate
-
-
-def _run(classifier: Any, items: Sequence[Encoded], batch_size: int, title: str | None, **how: Any) -> Outputs:
-    pad_id = classifier.tokenizer.pad_token_id
-    return outputs_of(classifier.model, items, pad_id, batch_size=batch_size, title=title, **how)
 
 
 def worst(doubt: NDArray[Any], share: float) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from ..schedule.base import Schedule
 from ..text.batches import Encoded
 from .candidates import places
 from .judge import Judge
+from .sensitivity import evenly
 from .solver import MIN_TOKENS, check_speedup, each_at_speedup, extreme_schedule, smallest
 from .speed import Predicted, measured_speedup, out_of_reach, rows_to_time, runs_of_calibration, settle
 from .strategy import Deadline, halve
@@ -92,7 +93,7 @@ class Solver:
         self._judge: Judge | None = None
         if sample:
             mean = max(1.0, sum(map(len, sample)) / len(sample))
-            some = _spread(sample, max(_LEAST_TEXTS, min(_MOST_TEXTS, int(_SAMPLE_TOKENS / mean))))
+            some = evenly(sample, max(_LEAST_TEXTS, min(_MOST_TEXTS, int(_SAMPLE_TOKENS / mean))))
             head = trained_head and has_head(self._dense)
             self._judge = Judge(self._pyramid, self._dense, some, pad_id, self.batch_size, head=head)
 
@@ -215,11 +216,6 @@ def _pyramid_with(model: Any, schedule: Schedule, settings: dict[str, Any] | Non
     return pyramid, found
 
 
-def _spread(items: Sequence[Encoded], most: int) -> list[Encoded]:
-    """At most this number of texts, evenly chosen."""
-    return list(items)[:: max(1, len(items) // most)][:most]
-
-
 @dataclass(frozen=True)
 class AdaptiveSolution:
     """An adaptive schedule for a wanted ideal speed-up.
@@ -268,7 +264,7 @@ def solve_adaptive(
         raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {len(items)}")
     check_head(model)
     shape = {"min_tokens": MIN_TOKENS, **shape}
-    some = _spread(items, sample)
+    some = evenly(items, sample)
     pyramid, found = _pyramid_with(model, Schedule.adaptive(1.0, **shape), settings)
     most = _largest_radius(found, shape.get("relative", True))
     tried: dict[float, tuple[float, list[tuple[int, ...]]]] = {}  # radius -> ideal speed-up, tokens kept

@@ -64,7 +64,7 @@ def measure_sensitivity(
     signs = torch.Generator().manual_seed(0)
     width = dense.config.hidden_size
     total = torch.zeros(len(encoder.layer), width, width, dtype=torch.float64)
-    some, tokens, outputs = _some(items), 0, list[Tensor]()
+    some, tokens, outputs = evenly(items, MOST_TEXTS), 0, list[Tensor]()
     for rows in sorted_batches([len(item) for item in some], _BATCH):
         batch = {name: x.to(dense.device) for name, x in collate([some[i] for i in rows], pad_id).items()}
         with torch.enable_grad():
@@ -144,8 +144,9 @@ def _leading(fisher: Tensor) -> Tensor:
     return leading.float().contiguous()
 
 
-def _some(items: Sequence[Encoded]) -> list[Encoded]:
-    return list(items)[:: max(1, len(items) // MOST_TEXTS)][:MOST_TEXTS]
+def evenly(items: Sequence[Encoded], most: int) -> list[Encoded]:
+    """At most this number of texts, evenly chosen."""
+    return list(items)[:: max(1, len(items) // most)][:most]
 
 
 def _check(model: Any, texts: int) -> None:
