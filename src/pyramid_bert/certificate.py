@@ -210,7 +210,7 @@ def compare_with_dense(
             f"a certificate needs at least {MIN_ROWS} texts to be calibrated on, got {len(texts)}; "
             "they need no labels, so any texts like those that the model will be used on will do"
         )
-    _isotonic()  # missing packages are told before the work
+    _isotonic()  # raises for a missing package before the work
     items, sizes = classifier.encode(texts), sizes_of(classifier.model)
     call = classifier.model, items, classifier.tokenizer.pad_token_id
     titles = ("the pyramid", "keeping all tokens") if progress else (None, None)

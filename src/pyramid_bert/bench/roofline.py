@@ -55,9 +55,9 @@ class Roofline:
         d, f = self.hidden_size, self.intermediate_size
         total = 0.0
         for layer, (keys, fed) in enumerate(zip(attends, feeds, strict=True)):
-            alone = layer >= len(lengths) - cls_layers
-            queries, fed = (1, 1) if alone else (keys, fed)
-            projected, mixed = (1, self.heads) if alone and self.heads is not None else (keys, queries)
+            only_cls = layer >= len(lengths) - cls_layers
+            queries, fed = (1, 1) if only_cls else (keys, fed)
+            projected, mixed = (1, self.heads) if only_cls and self.heads is not None else (keys, queries)
             total += self._product(2 * d * d, rows * queries, overlap)
             total += self._product(2 * d * d, rows * projected, overlap)
             total += self._product(2 * d * f, rows * fed, overlap)

@@ -117,7 +117,7 @@ def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_siz
 
 
 def solve_and_apply(pyramid: Any, speedup: float, lengths: Sequence[int], **how: Any) -> Solution:
-    """Finds the schedule for a speed-up, shows a bar meanwhile, and gives the schedule to the pyramid."""
+    """Finds the schedule for a speed-up, with a progress bar, and gives the schedule to the pyramid."""
     from ..families.hub import apply_settings
     from ..tune.schedules import calibration_runs, solve_speedup
 

@@ -129,7 +129,7 @@ def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: 
         )
     with usage_errors():
         metric_for(known, args.metric)
-        if len(table.texts) >= MINIMUM_ROWS:  # the search tells of fewer
+        if len(table.texts) >= MINIMUM_ROWS:  # the search refuses fewer
             check_held_out(args.held_out, len(table.texts))
     try:
         if table.labels:

@@ -157,7 +157,7 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """The best by the metric among those that cannot be told from the nearest to the dense model; that one in a tie.
+    """The best by the metric among trials as near to the dense model as the nearest; the nearest in a tie.
 
     The metric is the noisier of the two. It decides only among trials that, row by row, are farther than the nearest by
     no more than the standard error of that difference.

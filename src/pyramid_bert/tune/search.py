@@ -60,7 +60,7 @@ class Search:
         classifier: The pyramid, with the dense model's weights.
         settings: Its settings.
         wanted: The speed-up asked for.
-        target: What it was asked of: "time" on this machine, or "ideal", multiply-accumulates over true lengths.
+        target: What the speed-up is of: "time" on this machine, or "ideal", multiply-accumulates over true lengths.
         ideal: Its ideal speed-up over the true lengths of all rows.
         measured: Its measured speed-up over dense, length-sorted batches of the held-out rows, in one interleaved run.
         dense_metrics: The dense model's metrics on the held-out rows; None without labels.
@@ -68,9 +68,9 @@ class Search:
         agreement: The share of held-out rows to which both give the same label; for numbers their correlation.
         divergence: How far its outputs are from the dense ones there; see `judge.divergences`.
         search_rows: How many rows the search was made on.
-        held_out_rows: How many were kept from it.
+        held_out_rows: How many were held out.
         trials: Everything that was tried: the winner first, then by rows and divergence.
-        in_time: Whether there was time for every candidate; if not, what a round had no time for fell out.
+        in_time: Whether there was time for every candidate; if not, some were dropped.
         seconds: How long it took.
     """
 
@@ -121,10 +121,9 @@ def find_pyramid(
         texts: At least 50 texts like those that it will be used on.
         labels: One a text. Without them the pyramid that stays nearest to the dense outputs is taken.
         target: What the speed-up is of: "time" on this machine, or the "ideal" count of multiply-accumulates.
-        metric: By what the last candidates are compared; accuracy or spearman if None.
-        minutes: How long to search. To measure sensitivity and to time the machine before, and to compare
-            after, comes on top.
-        held_out: The share of the texts that serves for the comparison: the larger, the more certain that is.
+        metric: The metric that decides among the last candidates; accuracy or spearman if None.
+        minutes: How long to search. Measuring sensitivity, timing the machine and the comparison come on top.
+        held_out: The share of the texts for the comparison; a larger one makes it more certain.
         batch_size: Texts a batch.
         methods: What to try.
         progress: Show a bar on stderr.
@@ -341,7 +340,7 @@ class _Finder:
     def _settled(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> tuple[float, PyramidConfig]:
         """The speed-up on the held-out rows, and the same method with the keep ratio that is measured to give it.
 
-        If the held-out rows are far off, something else was running meanwhile, and it is settled once more.
+        If the held-out rows are far off, another process took time from the measurement: it is settled once more.
         """
         found = []
         for _ in range(_SETTLINGS):

@@ -3,8 +3,8 @@
 Moving a token by v changes the probabilities of the classes by a KL divergence of about ½ vᵀFv, where F is the Fisher
 information of the outputs with respect to that vector. F differs from token to token and is known only after the whole
 model has run. Its mean over the tokens of some texts, one matrix a layer, is known before; its leading directions, each
-times the root of its eigenvalue, are what `metric="sensitivity"` projects tokens on. Distances between them are then
-what merging two tokens costs the answer on average, and no longer what it costs the vectors.
+times the root of its eigenvalue, are what `metric="sensitivity"` projects tokens on. The distance between two projected
+tokens is then what merging them costs the answer on average.
 
 The weights are read and not touched; labels are not needed.
 """
