@@ -1,6 +1,5 @@
 """No fine-tuning: a dense classifier becomes the pyramid of a wanted speed-up that stays nearest to it."""
 
-import copy
 import json
 from dataclasses import replace
 from functools import partial
@@ -9,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid, measure_sensitivity
+from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
+from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.errors import DataError, UnknownNameError
-from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.labels import Labels
 from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.tune import search as find_module
@@ -22,7 +21,6 @@ from pyramid_bert.tune import speed
 from pyramid_bert.tune.candidates import METHODS, Method, fastest, grid, neighbours, rests
 from pyramid_bert.tune.judge import divergences
 from pyramid_bert.tune.search import find_pyramid
-from pyramid_bert.tune.speed import Calibration
 
 
 @pytest.fixture(scope="module")
@@ -222,45 +220,23 @@ def test_neighbours_of_clusters_reach_more_or_less_far():
     assert {(other.selector, other.metric) for other in found} == {("cluster", "cosine")}
 
 
-def test_reach_is_not_timed_again(dense, monkeypatch):
-    """Tokens merged far or near cost the same: one calibration serves them."""
-    timed = []
-
-    def calibrate(model, *rest, **how):
-        timed.append(model)
-        return Calibration((1,), {}, batch_size=2, layers=4, weighted=False, placement="middle", cls_layers=1)
-
-    monkeypatch.setattr(speed, "calibrate", calibrate)
-    monkeypatch.setattr(Calibration, "dense", lambda *of, **how: 2.0)
-    monkeypatch.setattr(Calibration, "pyramid", lambda *of, **how: 1.0)
-    model = measure_sensitivity(copy.deepcopy(dense.model), [Encoded([2, 30, 31, 3])] * 25)
-    predicted = speed.Predicted(model, [8, 16], 2)
-    for method in METHODS:
-        predicted(method.settings(Schedule.exponential(0.5, 1)))
-    assert 0 < len(timed) == len({replace(method, within=None) for method in METHODS}) < len(METHODS)
-
-
-def test_candidates_rest_in_the_last_layers_and_are_done_by_then():
-    found = grid([Method()], 12, lambda settings: 2.0, 1.5)
-    resting = [settings for settings in found if settings.rest_from is not None]
-    assert {settings.rest_from for settings in resting} == {10, 11}
+@pytest.mark.parametrize(("layers", "rest_from", "tried"), [(12, None, {None, 10, 11}), (6, 4, {4})])
+def test_candidates_rest_in_the_last_layers_or_where_the_method_says(layers, rest_from, tried):
+    found = grid([Method("cluster", rest_from=rest_from)], layers, lambda settings: 2.0, 1.5)
+    assert {settings.rest_from for settings in found} == tried
     for settings in found:
-        settings.check(12)
-    near = list(neighbours(Method("cluster", rest_from=10).settings(Schedule.exponential(0.5, 9)), 12))
-    assert {other.rest_from for other in near} == {10, 11}
-    assert all(other.schedule.last_layer < other.rest_from for other in near)
+        settings.check(layers)
 
 
-def test_a_method_that_rests_keeps_to_its_layer():
-    found = grid([Method("cluster", rest_from=4)], 6, lambda settings: 2.0, 1.5)
-    assert {settings.rest_from for settings in found} == {4}
-    for settings in found:
-        settings.check(6)
-    near = neighbours(Method("cluster", rest_from=5).settings(Schedule.exponential(0.5, 3)), 6)
-    assert None in {other.rest_from for other in near}
+@pytest.mark.parametrize(("layers", "rest_from", "last", "tried"), [(12, 10, 9, {10, 11}), (6, 5, 3, {4, 5, None})])
+def test_neighbours_rest_sooner_or_later(layers, rest_from, last, tried):
+    near = list(neighbours(Method("cluster", rest_from=rest_from).settings(Schedule.exponential(0.5, last)), layers))
+    assert {other.rest_from for other in near} == tried
+    for settings in near:
+        settings.check(layers)
 
 
-def test_what_is_fast_enough_by_resting_alone_is_tried_once(dense):
+def test_what_is_fast_enough_by_resting_only_is_tried_once(dense):
     counted = speed.Counted(dense.model, [20] * 8)
     (layer,) = rests(dense.model.config.num_hidden_layers)
     resting = counted(Method(rest_from=layer).settings(Schedule.constant(1.0)))
@@ -277,7 +253,20 @@ def test_the_fastest_rest():
     assert fastest([Method()], 12, speedup_of) == 3.0
 
 
-def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert):
+@pytest.fixture
+def token_clock(monkeypatch):
+    """A machine on which each part takes a second for each token, and every pyramid is measured at 1.3x."""
+
+    def timed(runs, **_):
+        for run in runs.values():
+            run()
+        whole = {"dense": 1.3, "pyramid": 1.0}
+        return Timing({name: [whole[name] if name in whole else float(name.split()[-1])] for name in runs})
+
+    monkeypatch.setattr(speed, "time_interleaved", timed)
+
+
+def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert, token_clock):
     model = tiny_bert(layers=6)
     predicted = speed.Predicted(model, [100] * 8, 8)
     awake = Method("first", "drop").settings(Schedule.exponential(0.9, 2))
@@ -311,7 +300,7 @@ def test_lengths_that_follow_the_text_are_tried_and_counted(dense, rows, preferr
 
 
 @pytest.mark.parametrize("target", ["ideal", "time"])
-def test_a_pyramid_by_sensitivity_is_found_saved_and_loaded(dense, rows, tmp_path, target):
+def test_a_pyramid_by_sensitivity_is_found_saved_and_loaded(dense, rows, tmp_path, target, token_clock):
     texts, methods = rows[0], [Method("cluster", metric="sensitivity", within=within) for within in (None, 5)]
     found = find_pyramid(dense, 1.3, *rows, target=target, methods=methods)
     assert found.settings.metric == "sensitivity"

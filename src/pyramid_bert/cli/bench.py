@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> None:
         if args.speedup is not None:
             solutions.append(solve_and_apply(pyramid, args.speedup, workload.lengths, batch_size=batch_size, **how))
         with steps_shown("measuring, in turn", 4 * (args.rounds + 1)) as step:
-            how_often: dict[str, Any] = {"rounds": args.rounds, "after_each": step}
-            ledgers.append(measure(dense, pyramid, workload, batch_size=batch_size, **how_often))
+            timed = measure(dense, pyramid, workload, batch_size=batch_size, rounds=args.rounds, after_each=step)
+            ledgers.append(timed)
     effect = _effect(pyramid, workload) if args.optimize else None
     data = [{**ledger.to_dict(), "optimization_effect": effect} for ledger in ledgers]
     for row, solution in zip(data, solutions, strict=False):
