@@ -42,12 +42,11 @@ def test_macs_of_full_rows_are_those_of_the_cost_module(pair):
 
 
 def test_padding_is_counted_where_it_is_computed(pair):
-    lengths = [8, 32, 8, 32]
-    tokens = {name: entry.token_layers for name, entry in ledger_of(pair, lengths, 2).entries.items()}
-    assert tokens["padded"] == tokens["dynamic"] == 4 * 4 * 32  # every batch holds a long row
+    tokens = {name: entry.token_layers for name, entry in ledger_of(pair, [8, 16, 8, 32], 2).entries.items()}
+    assert tokens["padded"] == 4 * 4 * 32
+    assert tokens["dynamic"] == 4 * (2 * 16 + 2 * 32)
     assert tokens["sorted"] == 4 * (2 * 8 + 2 * 32)
-    kept = [sum([n, *SCHEDULE.lengths(n, 4)[:-1]]) for n in lengths]
-    assert tokens["pyramid"] == sum(kept)
+    assert tokens["pyramid"] == sum(2 * sum([n, *SCHEDULE.lengths(n, 4)[:-1]]) for n in (8, 32))
 
 
 def test_a_ledger_is_json_and_names_machine_and_settings(pair):
