@@ -281,5 +281,5 @@ def test_by_sensitivity_a_radius_has_no_largest_value(tiny_bert, items):
     found = solve_adaptive(model, 1.8, items, settings=how, relative=False, steps=32)
     assert found.schedule.radius > 1
     assert 1.8 <= found.ideal < 2.0
-    with pytest.raises(PyramidError, match="near must be a radius above 0, got 0"):
+    with pytest.raises(PyramidError, match="near must be a number above 0, got 0"):
         solve_adaptive(model, 1.8, items, settings=how, relative=False, near=0)

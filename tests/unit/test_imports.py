@@ -40,7 +40,7 @@ KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
 NO_TORCH = {"errors", "version", "checks", "files", "estimator", "schedule", "cost"}
 
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
-NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}
+NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "grid", "methods", "spec")}
 NO_TORCH_FILES |= {"lab/lra/__init__.py", "lab/lra/presets.py"}
 NO_TORCH_FILES |= {f"explain/{name}.py" for name in ("__init__", "explanation", "html", "terminal")}
 

@@ -230,8 +230,7 @@ def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args
     """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
     from ..families.hub import apply_settings
     from ..files import write_text
-    from ..tune.schedules import calibration_runs, solve_speedup
-    from .bench_tables import solution_text
+    from .bench import solution_text, solve_and_apply
 
     record = Path(args.out) / "checkpoints" / _SOLVED
     if record.is_file():  # a resumed run keeps its schedule
@@ -240,17 +239,8 @@ def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args
     step = max(1, len(train.texts) // _TEXTS_TO_TIME)
     items = classifier.encode(train.texts[::step])
     lengths = [len(item) for item in items]
-    with options.steps_shown("calibrating on this machine", calibration_runs(lengths)) as after_each:
-        solution = solve_speedup(
-            classifier.model,
-            args.speedup,
-            lengths,
-            batch_size=batch_size,
-            sample=items,
-            trained_head=classifier.labels is not None,
-            pad_id=classifier.tokenizer.pad_token_id,
-            after_each=after_each,
-        )
-    apply_settings(classifier.model, solution.schedule, {})
+    how: dict[str, Any] = {"batch_size": batch_size, "sample": items, "trained_head": classifier.labels is not None}
+    pad_id = classifier.tokenizer.pad_token_id
+    solution = solve_and_apply(classifier.model, args.speedup, lengths, pad_id=pad_id, **how)
     write_text(record, json.dumps(solution.schedule.to_dict()))
     options.messages().print(solution_text(solution))

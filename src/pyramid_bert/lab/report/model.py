@@ -19,7 +19,6 @@ from ...errors import DataError, MissingExtraError, PyramidError
 from ...explain.explanation import Explanation
 from ...families import base_model, pyramid_encoder
 from ...families.hub import apply_settings
-from ...schedule.base import Schedule
 from ...text.batches import collate, encode
 from ...text.tables import Text
 
@@ -129,7 +128,7 @@ def look_at(
         explanations=tuple(explanations),
         encoders=tuple(encoders),
         radius=classifier.answers(texts, radius=True).radius if measurable else None,
-        kept=_kept(settings.schedule, layers),
+        kept={} if settings.schedule.is_adaptive else {n: settings.schedule.lengths(n, layers) for n in LENGTHS},
         lengths={name: lengths_of(classifier.tokenizer, found) for name, found in (others or {}).items()},
     )
 
@@ -174,9 +173,3 @@ def look_inside(
 def lengths_of(tokenizer: Any, texts: Sequence[Text]) -> list[int]:
     """The tokens of each text, uncut."""
     return [len(item) for item in encode(tokenizer, texts, positions=sys.maxsize)]
-
-
-def _kept(schedule: Schedule, layers: int) -> dict[int, tuple[int, ...]]:
-    if schedule.is_adaptive:
-        return {}
-    return {n: schedule.lengths(n, layers) for n in LENGTHS}
