@@ -32,6 +32,7 @@ def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any], class
         from sklearn import metrics
     except ImportError as error:
         raise MissingExtraError("scikit-learn", "train", "computing metrics") from error
+    _check(truth, predicted)
     average = "binary" if classes == 2 else "macro"
     f1 = metrics.f1_score(truth, predicted, average=average, pos_label=1, zero_division=0)
     return {
@@ -52,6 +53,7 @@ def regression_metrics(truth: Sequence[float], predicted: Sequence[float]) -> di
         from scipy import stats
     except ImportError as error:
         raise MissingExtraError("scipy", "train", "computing metrics") from error
+    _check(truth, predicted)
     if len(truth) < 2:
         raise DataError("correlations need at least two rows, got one")
     difference = np.asarray(truth, dtype=float) - np.asarray(predicted, dtype=float)
@@ -60,6 +62,11 @@ def regression_metrics(truth: Sequence[float], predicted: Sequence[float]) -> di
         "pearson": float(stats.pearsonr(truth, predicted).statistic),
         "rmse": float(np.sqrt(np.mean(difference**2))),
     }
+
+
+def _check(truth: Sequence[Any], predicted: Sequence[Any]) -> None:
+    if len(truth) != len(predicted):
+        raise DataError(f"{len(truth)} labels for {len(predicted)} predictions; give one label per text")
 
 
 def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:
