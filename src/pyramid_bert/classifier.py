@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,16 +39,6 @@ from .training.distillation import check_teacher
 WRITTEN = (RECORD, LOG, CERTIFICATE, *"config.json model*.safetensors* *token*.json vocab.txt checkpoints .*".split())
 _PARAMETERS = ("model", "tokenizer", "labels", "max_length", "device", "attn_implementation", "training")
 _DEFAULTS = TrainSettings()
-
-
-class Asked(TypedDict, total=False):
-    """The keyword arguments of every method that predicts; see `PyramidClassifier.answers`."""
-
-    batch_size: int
-    progress: bool
-    fallback: float | None
-    score: str | None
-    streaming: bool
 
 
 class PyramidClassifier(Estimator):
@@ -242,39 +232,77 @@ class PyramidClassifier(Estimator):
         items = self.encode(texts)
         return TrainingData(items, known.targets(labels, texts=len(items)), self.tokenizer.pad_token_id)
 
-    def predict(self, texts: Iterable[Any], *, return_radius: bool = False, **how: Unpack[Asked]) -> Any:
+    def predict(
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        progress: bool = False,
+        fallback: float | None = None,
+        score: str | None = None,
+        streaming: bool = False,
+        return_radius: bool = False,
+    ) -> Any:
         """The predicted label of each text: (n,), or numbers for a regressor.
 
         The arguments are those of `answers`. With `return_radius` the covering radii (n, layers) are returned as well.
         """
-        found = self.answers(texts, radius=return_radius, **how)
+        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
+        found = self.answers(texts, batch_size=batch_size, progress=progress, **how)
         labels = self.known_labels().decode(found.logits)
         return (labels, found.radius) if return_radius else labels
 
-    def predict_proba(self, texts: Iterable[Any], *, return_radius: bool = False, **how: Unpack[Asked]) -> Any:
+    def predict_proba(
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        progress: bool = False,
+        fallback: float | None = None,
+        score: str | None = None,
+        streaming: bool = False,
+        return_radius: bool = False,
+    ) -> Any:
         """The probability of each class: (n, classes), columns as in `classes_`; takes what `predict` takes."""
         if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
-        found = self.answers(texts, radius=return_radius, **how)
+        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
+        found = self.answers(texts, batch_size=batch_size, progress=progress, **how)
         chances = torch.from_numpy(found.logits).softmax(dim=1).numpy()
         return (chances, found.radius) if return_radius else chances
 
-    def predict_logits(self, texts: Iterable[Any], **how: Unpack[Asked]) -> NDArray[Any]:
-        """The raw outputs of the model: (n, classes), in the order of the texts; takes what `predict` takes."""
-        return self.answers(texts, **how).logits
+    def predict_logits(
+        self, texts: Iterable[Any], *, batch_size: int = 32, progress: bool = False, fallback: float | None = None
+    ) -> NDArray[Any]:
+        """The raw outputs of the model: (n, classes), in the order of the texts."""
+        return self.answers(texts, batch_size=batch_size, progress=progress, fallback=fallback).logits
 
-    def answers(self, texts: Iterable[Any], *, radius: bool = False, **how: Unpack[Asked]) -> Answers:
+    def answers(
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        progress: bool = False,
+        radius: bool = False,
+        fallback: float | None = None,
+        score: str | None = None,
+        streaming: bool = False,
+    ) -> Answers:
         """The raw outputs and what is known about them: covering radii, which texts were run again, and why.
 
         Args:
             texts: Texts or pairs of texts, as `fit` takes them. They run sorted by length.
+            batch_size: Texts at a time.
+            progress: Show a progress bar.
             radius: Return the covering radius of each layer, 0 where it drops nothing. Only a core-set chosen step by
                 step knows it anyway; every other selection computes it for this.
-            **how: `batch_size` (32); `progress` (False) shows a bar; `fallback`, the share of the texts that is run
-                again with all tokens, the most doubtful first; `streaming`: run again every text whose doubt reaches
-                the threshold of the `certificate` for that share, whatever the other texts are; `score` is deprecated.
+            fallback: The share of the texts that is run again with all tokens, the most doubtful first.
+            score: Deprecated: confidence is the only score.
+            streaming: Run again every text whose doubt reaches the threshold of the `certificate` for that share,
+                whatever the other texts are.
         """
-        return answers(self, texts, radius=radius, **how)
+        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": radius}
+        return answers(self, texts, batch_size=batch_size, progress=progress, **how)
 
     def evaluate(
         self, texts: Iterable[Any], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
