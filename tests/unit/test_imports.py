@@ -39,6 +39,10 @@ UPWARD_ON_PURPOSE = {("schedule", "tune")}
 KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
 NO_TORCH = {"errors", "version", "checks", "files", "estimator", "schedule", "cost"}
 
+# What only families/ may ask a model or its config for, and the files that define or build a model themselves.
+ONLY_FAMILIES = {"bert", "pooler", "max_position_embeddings", "encoder.layer", "classifier.in_features"}
+BUILD_THEIR_OWN = ("lab/performer/", "lab/lra/models.py")
+
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
 NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}
 NO_TORCH_FILES |= {"lab/lra/__init__.py", "lab/lra/presets.py"}
@@ -174,6 +178,34 @@ def test_some_know_no_torch(path):
     names = imported_names(path, path.read_text(encoding="utf-8"))
     if room(path) in NO_TORCH or path.relative_to(PACKAGE).as_posix() in NO_TORCH_FILES:
         assert not {name.split(".")[0] for name in names} & {"torch", "numpy"}
+
+
+def parts_named(source):
+    """What a source asks a family's model for by name: every such attribute, with the one before it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            before = node.value.attr if isinstance(node.value, ast.Attribute) else ""
+            if node.attr in ONLY_FAMILIES or f"{before}.{node.attr}" in ONLY_FAMILIES:
+                yield node.attr
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("model.bert.encoder", ["bert"]),
+        ("model.config.max_position_embeddings", ["max_position_embeddings"]),
+        ("base_model(model).encoder.layer[0]", ["layer"]),
+        ("encoder.layer, pyramid_encoder(model).layer", []),  # a pyramid's own
+    ],
+)
+def test_names_of_parts_are_found(source, expected):
+    assert list(parts_named(source)) == expected
+
+
+@every_file
+def test_only_families_know_where_the_parts_of_a_model_are(path):
+    if room(path) != "families" and not path.relative_to(PACKAGE).as_posix().startswith(BUILD_THEIR_OWN):
+        assert list(parts_named(path.read_text(encoding="utf-8"))) == [], "ask pyramid_bert.families for it"
 
 
 @every_file

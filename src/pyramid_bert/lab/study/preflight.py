@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ExperimentError, PyramidError
+from ...families import positions_of
 from ...files import check_writable
 from ...text.labels import Labels
 from ...text.sampling import table_hash
@@ -91,11 +92,10 @@ def prepare(
 def _check_fit(cells: Sequence[Cell], model: str, config: Any) -> None:
     """Raises unless the model has the layers and positions that the cells need."""
     problems: dict[str, None] = {}
+    positions = positions_of(config)
     for cell in cells:
-        if cell.max_length > config.max_position_embeddings:
-            problems[f"{cell.task}: max_length {cell.max_length}, the model reads {config.max_position_embeddings}"] = (
-                None
-            )
+        if cell.max_length > positions:
+            problems[f"{cell.task}: max_length {cell.max_length}, the model reads {positions}"] = None
         try:
             if (pyramid := pyramid_config(cell)) is not None:
                 pyramid.check(config.num_hidden_layers)
