@@ -7,12 +7,12 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from ..core.loop import Nobody, Step
+from ..core.loop import Recorder, Step
 from ..core.reducer import Decision
 from ..core.tokens import Tokens
 
 
-class SelectingClock(Nobody):
+class SelectingClock(Recorder):
     """Adds up the seconds between the end of a half layer and the end of the reduction after it."""
 
     def __init__(self) -> None:

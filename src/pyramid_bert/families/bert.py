@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
 from transformers.utils.generic import ModelOutput
 
-from ..core.attention import received_attention
+from ..core.baselines import received_attention
 from ..core.encoder import PyramidEncoder
 from ..core.loop import Pass
 from ..errors import UnsupportedModelError

@@ -134,10 +134,9 @@ def pyramid_encoder(model: Any) -> PyramidEncoder | None:
     return None
 
 
-def embeddings_of(model: Any) -> nn.Module:
+def embeddings_of(model: Any) -> Any:
     """The embeddings of a model."""
-    embeddings: nn.Module = getattr(base_model(model), family_of(model).embeddings)
-    return embeddings
+    return getattr(base_model(model), family_of(model).embeddings)
 
 
 def has_head(model: Any) -> bool:
