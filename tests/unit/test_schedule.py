@@ -185,7 +185,7 @@ REFUSED = [
     (lambda: Schedule.constant(0.5, first_layer=-1), "first_layer must be an integer of at least 1, got -1"),
     (lambda: Schedule.random(0, min_tokens=True), "min_tokens must be an integer of at least 1, got True"),
     (lambda: Schedule.constant(0.5, rounding="cell"), "unknown rounding 'cell'; did you mean 'ceil'?"),
-    (lambda: Schedule.custom([]), "a custom schedule needs one length a layer, got an empty list"),
+    (lambda: Schedule.custom([]), "a custom schedule needs one length per layer, got an empty list"),
     (lambda: Schedule.custom([3, 0]), "each custom length must be an integer of at least 1, got 0"),
     (lambda: Schedule.custom([3, 2.5]), "each custom length must be an integer of at least 1, got 2.5"),
     (lambda: Schedule.custom([3, 4]), "custom lengths must not grow from layer to layer, got [3, 4]"),

@@ -123,9 +123,7 @@ class Reduction:
         table = x.reshape(rows * n, -1)
         start = torch.arange(rows, device=x.device)[:, None] * n  # (B, 1): where each row begins in the table
         if self.share is None:
-            picked = table.index_select(
-                0, (self.index + start).flatten()
-            )  # faster than a gather, which looks up every number
+            picked = table.index_select(0, (self.index + start).flatten())  # faster than gather
             return picked.view(rows, -1, x.shape[2])
         order, begins, slots = self._by_slot()
         share = self.share.gather(1, order).to(x.dtype).flatten()

@@ -66,6 +66,7 @@ PERFORMER = Family(
     classifier=PerformerForSequenceClassification,
     model=PerformerModel,
     base="performer",
+    head="classifier.out_proj",
     halves=PerformerHalves(),
     stand_in=PerformerPyramidEncoder,
     check=check_performer,
