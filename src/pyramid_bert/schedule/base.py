@@ -1,8 +1,8 @@
 """Schedules: how many tokens each layer keeps.
 
 A schedule is *relative*: `lengths(n, layers)` takes the true length n of a row, so one model serves inputs of any
-length. Layer j's attention sees `lengths[j - 1]` tokens (n for the first layer); with the paper's "middle" placement its
-feed-forward network sees `lengths[j]`. Follows section 5.2 of the paper (equation 4), its appendix and LRA set-up.
+length. Layer j's attention sees `lengths[j - 1]` tokens (n for the first layer); with the paper's "middle" placement
+its feed-forward network sees `lengths[j]`. Follows section 5.2 of the paper (equation 4), its appendix and LRA set-up.
 """
 
 from __future__ import annotations

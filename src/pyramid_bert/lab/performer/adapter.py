@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils.generic import ModelOutput
 
 from ...config import PyramidConfig
 from ...core.encoder import PyramidEncoder
@@ -14,7 +13,7 @@ from ...core.loop import Pass
 from ...core.selectors import get_selector
 from ...errors import UnsupportedModelError
 from ...families import Family, add_family, announce
-from ...families.halves import TwoHalves, Votes, checkpointed
+from ...families.halves import TwoHalves, Votes, checkpointed, run_encoder
 from .model import PerformerConfig, PerformerEncoder, PerformerForSequenceClassification, PerformerModel
 
 
@@ -37,11 +36,9 @@ class PerformerPyramidEncoder(PyramidEncoder):
 
     def forward(
         self, hidden: Tensor, mask: Tensor | None = None, pyramid_pass: Pass | None = None, **kwargs: Any
-    ) -> BaseModelOutput:
+    ) -> ModelOutput:
         """Runs the pyramid on what `PerformerModel` passes to its encoder."""
-        wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
-        hidden = self.run(hidden, mask, pyramid_pass, whole=bool(wants_all))
-        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+        return run_encoder(self, hidden, mask, pyramid_pass, kwargs)
 
 
 def check_performer(encoder: Any) -> None:
