@@ -80,17 +80,8 @@ def test_indices_are_positions_in_rank_order_with_cls_first(name, knobs, data):
         assert kept[0] == 0
         assert len(set(kept)) == k
         assert set(kept) <= set(range(hidden.shape[1]))
-
-
-@every_selector
-@given(data=st.data())
-def test_a_pad_is_chosen_only_when_real_tokens_run_out(name, knobs, data):
-    hidden, mask, counts = batch_for(knobs, data)
-    ranked = select(name, knobs, hidden, mask, counts)
-    for row, k in enumerate(counts):
-        real = int(mask[row].sum())
-        is_real = mask[row][ranked[row, :k]].tolist()
-        assert is_real == [True] * min(real, k) + [False] * max(k - real, 0)
+        real = int(mask[row].sum())  # a pad is chosen only when real tokens run out
+        assert mask[row][kept].tolist() == [True] * min(real, k) + [False] * max(k - real, 0)
 
 
 @every_selector
@@ -104,21 +95,14 @@ def test_as_many_as_there_are_or_more_keeps_everything(name, knobs, data, more):
 
 
 @every_selector
-@given(data=st.data())
-def test_other_rows_change_nothing(name, knobs, data):
-    hidden, mask, counts = batch_for(knobs, data)
-    together = select(name, knobs, hidden, mask, counts, seeded(1))
-    for row, k in enumerate(counts):
-        one = slice(row, row + 1)
-        alone = select(name, knobs, hidden[one], mask[one], [k], seeded(1))
-        assert together[row, :k].tolist() == alone[0].tolist()
-
-
-@every_selector
 @given(data=st.data(), more=st.integers(1, 9))
-def test_padding_changes_nothing(name, knobs, data, more):
+def test_neither_other_rows_nor_padding_change_anything(name, knobs, data, more):
     hidden, mask, counts = batch_for(knobs, data)
     rows, _, d = hidden.shape
+    together = select(name, knobs, hidden, mask, counts, seeded(1))
+    for row, k in enumerate(counts):
+        alone = select(name, knobs, hidden[row : row + 1], mask[row : row + 1], [k], seeded(1))
+        assert together[row, :k].tolist() == alone[0].tolist()
     rubbish = torch.randint(-50, 50, (rows, more, d), generator=seeded(2)).float()
     wider = torch.cat([hidden, rubbish], dim=1)
     wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
@@ -178,13 +162,10 @@ def test_random_prefers_no_position():
     assert chosen[1:].max() < 600
 
 
-@pytest.mark.parametrize("name", ["first", "input-first"])
-def test_first_keeps_the_first(name):
-    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
-    assert select(name, {}, torch.zeros(2, 5, 1), mask, [3, 3]).tolist() == [[0, 1, 2], [0, 1, 2]]
-
-
-def test_attention_keeps_what_receives_most():
+def test_first_keeps_the_first_and_attention_what_receives_most():
+    few = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    for name in ("first", "input-first"):
+        assert select(name, {}, torch.zeros(2, 5, 1), few, [3, 3]).tolist() == [[0, 1, 2], [0, 1, 2]]
     received = torch.tensor([[0.0, 2.0, 5.0, 1.0, 9.0], [0.0, 2.0, 5.0, 5.0, 9.0]])
     mask = torch.tensor([[True] * 5, [True, True, True, True, False]])
     ranked = get_selector("attention").rank(Candidates(torch.zeros(2, 5, 1), mask, received=received), 3)

@@ -68,12 +68,6 @@ def kept_tokens(trace, row, length):
     return kept
 
 
-def test_there_is_a_setting_for_every_selector_and_placement():
-    configs = [param.values[0] for param in every_setting.args[1]]
-    assert {config.selector for config in configs} == set(selector_names())
-    assert {config.placement for config in configs if config.selector == "coreset"} == {"middle", "end", "input"}
-
-
 # ---- a pyramid that keeps everything is the dense model ----
 
 KEEP_EVERYTHING = [
@@ -106,16 +100,30 @@ def test_keeping_everything_gives_the_dense_logits(tiny_bert, tiny_batch, logits
 
 
 @pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_keeping_everything_without_a_mask_or_with_holes_in_it(tiny_bert, tiny_batch, logits_of, impl):
-    model, batch = tiny_bert(impl=impl), tiny_batch((12, 9))
+def test_keeping_everything_gives_the_dense_states_for_any_mask_and_under_autocast(tiny_bert, tiny_batch, impl):
+    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
     holes = {**batch, "attention_mask": batch["attention_mask"].clone()}
     holes["attention_mask"][0, 3:5] = 0
     holes["attention_mask"][1, 1] = 0
-    no_mask = {"input_ids": batch["input_ids"]}
-    dense = [logits_of(model, given) for given in (holes, no_mask)]
+
+    @torch.no_grad()
+    def answers():
+        whole = model(**batch, output_hidden_states=True, output_attentions=impl == "eager")
+        masked = [model(**given).logits for given in (holes, {"input_ids": batch["input_ids"]})]
+        return [whole.logits, *masked, *whole.hidden_states, *(whole.attentions or ())]
+
+    @torch.no_grad()
+    def in_half_precision():
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(**batch).logits
+
+    dense, half = answers(), in_half_precision()
+    pyramidize(model, Schedule.constant(1.0), cls_only=False)
+    assert torch.equal(in_half_precision(), half)
     pyramidize(model, Schedule.constant(1.0))
-    for given, expected in zip((holes, no_mask), dense, strict=True):
-        assert_close(logits_of(model, given), expected)
+    assert len(dense) == 3 + LAYERS + 1 + (LAYERS if impl == "eager" else 0)
+    for mine, theirs in zip(answers(), dense, strict=True):
+        assert_close(mine, theirs)
 
 
 @shrinking_at_any_length
@@ -166,8 +174,13 @@ def test_restore_leaves_no_trace(tiny_bert, tiny_batch, logits_of, config):
 
 
 def test_restore_follows_the_training_mode(tiny_bert, tiny_batch, logits_of):
-    model, batch = tiny_bert(), tiny_batch(LENGTHS)
-    dense, before = logits_of(model, batch), anatomy(model)
+    model, batch = tiny_bert().train(), tiny_batch(LENGTHS)
+    model.bert.encoder.layer[0].eval()  # a frozen layer without dropout
+    before = anatomy(model)
+    pyramidize(model, Schedule.constant(0.5))
+    assert not model.bert.encoder.layer[0].attention.self.dropout.training
+    assert anatomy(restore(model)) == before
+    dense, before = logits_of(model.eval(), batch), anatomy(model)
     for first, second in itertools.product([True, False], repeat=2):
         model.train(first)
         pyramidize(model, Schedule.constant(0.5))
@@ -179,31 +192,9 @@ def test_restore_follows_the_training_mode(tiny_bert, tiny_batch, logits_of):
     assert anatomy(model) == before
 
 
-def test_surgery_leaves_the_mode_of_single_layers_alone(tiny_bert):
-    model = tiny_bert().train()
-    model.bert.encoder.layer[0].eval()  # a frozen layer without dropout
-    before = anatomy(model)
-    pyramidize(model, Schedule.constant(0.5))
-    assert not model.bert.encoder.layer[0].attention.self.dropout.training
-    assert anatomy(restore(model)) == before
-
-
-def test_changed_settings_and_a_second_restore_leave_no_trace_either(tiny_bert, tiny_batch, logits_of):
+def test_refused_and_repeated_changes_leave_no_trace(tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
     dense, before = logits_of(model, batch), anatomy(model)
-    pyramidize(model, Schedule.constant(0.5))
-    half = logits_of(model, batch)
-    pyramidize(model, Schedule.exponential(0.2, 2), "first")
-    assert not torch.equal(logits_of(model, batch), half)
-    pyramidize(model, Schedule.constant(0.5))
-    assert torch.equal(logits_of(model, batch), half)
-    assert anatomy(restore(restore(model))) == before
-    assert torch.equal(logits_of(model, batch), dense)
-
-
-def test_a_refused_change_leaves_the_pyramid_as_it_was(tiny_bert, tiny_batch, logits_of):
-    model, batch = tiny_bert(), tiny_batch(LENGTHS)
-    before = anatomy(model)
     with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
         pyramidize(model, Schedule.exponential(0.5, 5))
     assert anatomy(model) == before
@@ -212,6 +203,12 @@ def test_a_refused_change_leaves_the_pyramid_as_it_was(tiny_bert, tiny_batch, lo
     with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
         pyramidize(model, Schedule.exponential(0.5, 5))
     assert torch.equal(logits_of(model, batch), half)
+    pyramidize(model, Schedule.exponential(0.2, 2), "first")
+    assert not torch.equal(logits_of(model, batch), half)
+    pyramidize(model, Schedule.constant(0.5))
+    assert torch.equal(logits_of(model, batch), half)
+    assert anatomy(restore(restore(model))) == before
+    assert torch.equal(logits_of(model, batch), dense)
 
 
 # ---- what must not matter ----
@@ -330,20 +327,6 @@ def test_attention_maps_follow_the_schedule(tiny_bert, tiny_batch, cls_only):
         assert_close(attention.sum(-1), torch.ones(attention.shape[:-1]))
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_hidden_states_of_a_pyramid_that_keeps_everything_are_the_dense_ones(tiny_bert, tiny_batch, impl):
-    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
-    wants = {"output_hidden_states": True, "output_attentions": impl == "eager"}
-    with torch.no_grad():
-        dense = model(**batch, **wants)
-        pyramid = pyramidize(model, Schedule.constant(1.0))(**batch, **wants)
-    assert len(pyramid.hidden_states) == len(dense.hidden_states) == LAYERS + 1
-    for mine, theirs in zip(pyramid.hidden_states, dense.hidden_states, strict=True):
-        assert_close(mine, theirs)
-    for mine, theirs in zip(pyramid.attentions or (), dense.attentions or (), strict=True):
-        assert_close(mine, theirs)
-
-
 def test_the_bare_model_returns_every_token_that_is_left(tiny_bert, tiny_batch):
     model, batch = tiny_bert().bert, tiny_batch((24, 24))
     assert type(model) is BertModel
@@ -380,15 +363,6 @@ def test_autocast_trains(tiny_bert, tiny_batch, config, impl):
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert [name for name, gradient in gradients.items() if gradient is None] == []
     assert all(gradient.isfinite().all() for gradient in gradients.values())
-
-
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_autocast_gives_the_dense_logits_when_everything_is_kept(tiny_bert, tiny_batch, logits_of, impl):
-    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        dense = logits_of(model, batch)
-        pyramid = logits_of(pyramidize(model, Schedule.constant(1.0), cls_only=False), batch)
-    assert torch.equal(pyramid, dense)
 
 
 # ---- training ----
