@@ -92,7 +92,7 @@ def test_from_group_weighs_by_size_and_marks_empty_slots():
         ((0, 1, 5, 9), [0, 3], None, True, [0, 1, 1, 1], [0, 64, 16, 0]),  # nobody goes to CLS but itself
     ],
 )
-def test_every_token_goes_to_its_nearest_kept_one(points, index, filled, skip_cls, slot, squared):
+def test_every_token_goes_to_its_nearest_kept_one(both_ways, points, index, filled, skip_cls, slot, squared):
     filled = None if filled is None else torch.tensor([filled])
     found = nearest_kept(on_a_line(*points)[1], torch.tensor([index]), filled, skip_cls=skip_cls)
     assert [x.tolist() for x in found] == [[slot], [squared]]
