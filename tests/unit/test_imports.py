@@ -44,7 +44,7 @@ ONLY_FAMILIES = {"bert", "pooler", "max_position_embeddings", "encoder.layer", "
 BUILD_THEIR_OWN = ("lab/performer/", "lab/lra/models.py")
 
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
-NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}
+NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "grid", "methods", "spec")}
 NO_TORCH_FILES |= {"lab/lra/__init__.py", "lab/lra/presets.py"}
 NO_TORCH_FILES |= {f"explain/{name}.py" for name in ("__init__", "explanation", "html", "terminal")}
 

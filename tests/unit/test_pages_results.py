@@ -15,7 +15,7 @@ from pyramid_bert.lab.pages.results.prize import closeness
 from pyramid_bert.lab.report.collect import collect_results
 from pyramid_bert.lab.study import preflight
 from pyramid_bert.lab.study.methods import METHODS, in_order
-from pyramid_bert.lab.study.runs import Point, Run, against_dense, all_runs, load_runs, points
+from pyramid_bert.lab.study.runs import Point, Run, against_dense, all_runs, points
 from pyramid_bert.lab.study.spec import load_study
 from pyramid_bert.lab.study.store import Store
 from pyramid_bert.lab.study.table import Estimate, Result
@@ -133,8 +133,8 @@ def test_a_study_writes_down_its_model(root, monkeypatch):
     assert run.model is None
     assert sections.backbone_name(run) == "weights f00dcafef00d"
     for model in ("models/small-6", "elsewhere/copy"):  # the same weights: the first name stays
-        places = {"model": model, "data": None, "work": "work"}
-        preflight.prepare(run.study, run.cells, run.store, file="glue-lite.toml", **places)
+        site = preflight.Site(file="glue-lite.toml", model=model, data=None, work="work")
+        preflight.prepare(run.study, run.cells, run.store, site)
     (run,) = all_runs(root / "experiments", root / "results")
     assert run.model == {"name": "small-6", "layers": 6, **sizes}
     # by hand, in millions: 6 layers of 21.34 at 12 tokens, the last 5.02; of 116.39 at 64 tokens, the last 20.40
@@ -223,7 +223,7 @@ def test_a_study_with_nothing_done_is_counted_and_has_no_section(root, table_row
     runs = load(root, "imdb-lite", done={})
     nothing = ["imdb-lite", "0 of 20", "–", "–", "–"]
     assert [run.study.name for run in runs] == ["imdb-lite"]
-    assert load_runs(root / "experiments", root / "results") == []
+    assert [run for run in all_runs(root / "experiments", root / "results") if run.records] == []
     assert len(headings(page_of(root, []))) == len(headings(page_of(root, runs))) == 1
     assert table_rows(page_of(root, runs))[1:] == [nothing]
     page = page_of(root, load(root))

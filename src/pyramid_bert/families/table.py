@@ -155,7 +155,7 @@ def logits_of_cls(model: Any, hidden: Tensor) -> Tensor:
     """The logits (B, classes) that the head of a classifier gives for the states (B, N, D) of the last layer."""
     family = family_of(model)
     pooler = getattr(base_model(model), family.pooler, None)
-    if not has_head(model) or pooler is None:
+    if not has_head(model) or pooler is None or "." in family.head:
         raise PyramidError(f"a classifier with a pooler is needed, got {type(model).__name__}")
     logits: Tensor = model.get_submodule(family.head)(pooler(hidden))
     return logits
@@ -220,6 +220,7 @@ add_family(
         classifier=BigBirdForSequenceClassification,
         model=None,  # transformers cuts its own padding off the end of what the encoder returns
         base="bert",
+        head="classifier.out_proj",
         halves=BigBirdHalves(),
         stand_in=BigBirdPyramidEncoder,
         check=check_bigbird,

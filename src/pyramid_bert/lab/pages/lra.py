@@ -16,10 +16,9 @@ from ..markdown import command, joined, table
 from ..study.arena import STUDY_TASKS
 from ..study.grid import Cell
 from ..study.methods import DENSE, in_order
-from ..study.render import NOTHING, shown
 from ..study.spec import load_study
 from ..study.store import Store
-from ..study.table import Estimate
+from ..study.table import NOTHING, Estimate, shown
 from .lra_steps import measured, steps
 
 EXPERIMENT, LONGER = "experiments/lra-lite.toml", "experiments/lra-longer.toml"

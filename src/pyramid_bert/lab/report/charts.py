@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..glue.tasks import TASKS
-from ..study.axes import AXES
-from ..study.methods import DENSE, METHODS, in_order
-from ..study.pareto import pareto_front
+from ..study.methods import AXES, DENSE, METHODS, in_order
 from ..study.plot import COLOURS, MARKERS, STYLED, means
 from ..study.runs import Run
-from ..study.table import Estimate, Result
+from ..study.table import Estimate, Result, pareto_front
 from .collect import axes_of
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..study.axes import AXES
-from ..study.methods import DENSE, in_order
-from ..study.render import NOTHING, columns_of, shown, target_name
+from ..study.methods import AXES, DENSE, in_order
 from ..study.runs import Run, against_dense, points
-from ..study.table import MEAN, Estimate, Result, StudyTable, mean_over_tasks, tabulate
+from ..study.table import (
+    MEAN,
+    NOTHING,
+    Estimate,
+    Result,
+    StudyTable,
+    columns_of,
+    mean_over_tasks,
+    shown,
+    tabulate,
+    target_name,
+)
 from .charts import fits
 from .collect import Entry, Results, best_axis
 from .compare import HEAD, Finding, change, undefined

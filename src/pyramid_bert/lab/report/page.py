@@ -12,10 +12,9 @@ from ...explain.html import part, script_safe
 from ...version import __version__
 from ..glue.tasks import TASKS
 from ..study import plot
-from ..study.axes import AXES
-from ..study.render import target_name
+from ..study.methods import AXES
 from ..study.runs import Run
-from ..study.table import MEAN
+from ..study.table import MEAN, target_name
 from . import figures
 from .ablations import main_studies
 from .charts import cells_of, varies_schedules

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..study.axes import AXES
-from ..study.methods import METHODS
-from ..study.render import NOTHING, columns_of, shown, target_name
+from ..study.methods import AXES, METHODS
 from ..study.runs import Run
-from ..study.table import StudyTable
+from ..study.table import NOTHING, StudyTable, columns_of, shown, target_name
 from .ablations import Ablation, ablations, main_studies, run_command
 from .charts import chart, varies_schedules
 from .collect import Results, best_axis

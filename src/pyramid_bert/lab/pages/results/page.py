@@ -16,7 +16,7 @@ from ...report.charts import cells_of, varies_schedules
 from ...report.collect import Results, best_axis, collect_results
 from ...report.compare import is_ablation
 from ...report.figures import fitted_lines, importance, styled
-from ...study.axes import AXES
+from ...study.methods import AXES
 from ...study.plot import draw
 from ...study.runs import Run, all_runs, points
 from ..commands import Commands

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ...markdown import joined, table
 from ...report.collect import best_axis
-from ...study.render import NOTHING
 from ...study.runs import Point, Run, points
+from ...study.table import NOTHING
 from .sections import lost
 
 WANTED_SPEED, ALLOWED_LOSS = 2.5, 1.0

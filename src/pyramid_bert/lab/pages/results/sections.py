@@ -13,9 +13,8 @@ from ...markdown import command, joined, listed, shown_picture, table
 from ...report.collect import best_axis
 from ...study.grid import Cell, schedule_name
 from ...study.methods import DENSE
-from ...study.render import NOTHING, columns_of, duration, markdown, shown, target_name
 from ...study.runs import Run
-from ...study.table import Estimate, StudyTable
+from ...study.table import NOTHING, Estimate, StudyTable, columns_of, duration, markdown, shown, target_name
 from .paper import Paper
 
 MAKE = "python -m pyramid_bert.lab.pages results"
