@@ -22,13 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidize
+from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramid_settings, pyramidize
 from pyramid_bert.bench.ideal import kept_lengths
 from pyramid_bert.core.encoder import PyramidEncoder
 from pyramid_bert.core.loop import Pass
 from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families.halves import TwoHalves
+from pyramid_bert.families.surgery import plan_and_reducer
 from pyramid_bert.lab.theory.bound import BOUNDS, Constants, right_hand_sides
 from pyramid_bert.lab.theory.measure import measure_input, measure_theorem
 from pyramid_bert.text.batches import Encoded
@@ -72,23 +73,13 @@ def spectral(matrix):
 
 def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
     usual = Schedule.input_only(0.5) if placement == "input" else Schedule.exponential(0.4, 2)
-    return PyramidEncoder(
-        nn.ModuleList(layers),
-        Mixing(),
-        schedule=schedule or usual,
-        selector=selector,
-        reduce="replace",
-        weighted=False,
-        placement=placement,
-        knobs={"centers_per_step": m},
-        metric="euclidean",
-        by_sensitivity=False,
-        cls_only=False,
-        rest_from=None,
-        seed=0,
-        owner=None,
-        replaced=SimpleNamespace(config=None),
-    ).eval()
+    config = PyramidConfig(
+        schedule=schedule or usual, selector=selector, reduce="replace", placement=placement, centers_per_step=m
+    )
+    layers, family = nn.ModuleList(layers), Mixing()
+    plan, reducer = plan_and_reducer(config, layers, family, None, cls_only=False)
+    dense = SimpleNamespace(config=None)
+    return PyramidEncoder(layers, family, plan, reducer, replaces=True, seed=0, owner=None, replaced=dense).eval()
 
 
 def proved(layers, placement, head):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..core.loop import Nobody, Step
+from ..core.loop import Recorder, Step
 from ..core.reducer import Decision
 from ..core.tokens import Tokens
 from ..errors import PyramidError
@@ -61,7 +61,7 @@ def time_interleaved(
     return Timing(seconds)
 
 
-class SelectingClock(Nobody):
+class SelectingClock(Recorder):
     """Adds up the seconds between the end of a half layer and the end of the reduction after it."""
 
     seconds = 0.0

@@ -129,13 +129,14 @@ def solve_and_apply(pyramid: Any, speedup: float, lengths: Sequence[int], **how:
 
 def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any) -> Workload:
     from ..bench.workload import Workload
+    from ..families import positions_of
 
     if texts is None:
         lengths = numbers("--n", args.n)
         return Workload.synthetic([lengths[i % len(lengths)] for i in range(args.rows)], vocabulary=config.vocab_size)
     if tokenizer is None:
         raise UsageError("--data needs --model: a random BERT has no tokenizer")
-    positions = config.max_position_embeddings
+    positions = positions_of(config)
     return Workload.from_texts(tokenizer, texts, positions=positions, max_length=args.max_length, source=args.data)
 
 

@@ -120,9 +120,10 @@ def _read(args: argparse.Namespace) -> Table:
 
 def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: Table) -> None:
     """Raises for what the model and the rows show to be wrong, before any work."""
+    from ..families import positions_of
     from ..tune.search import MINIMUM_ROWS, check_held_out, metric_for
 
-    known, positions = classifier.known_labels(), classifier.model.config.max_position_embeddings
+    known, positions = classifier.known_labels(), positions_of(classifier.model)
     if args.max_length is not None and not 2 <= args.max_length <= positions:
         raise UsageError(
             f"--max-length must be in 2-{positions}, got {args.max_length}; the model reads {positions} tokens"

@@ -1,9 +1,8 @@
-"""Models from folders (first) and from the hub (second): safetensors only, and errors that say what is wrong."""
+"""Loading models from folders or the hub: only safetensors, with errors that say what is wrong."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ from .table import family_of
 def load_model(
     path: str | Path, *, attn_implementation: str | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[Any, bool]:
-    """A sequence classifier in evaluation mode, and whether its head is new (to be trained before it is of use).
+    """A sequence classifier in evaluation mode, and whether its head is new and has to be trained.
 
     Args:
         path: A folder as written by `save_pretrained`, or a name on the hub.
         attn_implementation: "sdpa" or "eager"; None lets transformers choose.
-        dtype: What the weights are loaded as, however they are stored.
+        dtype: The precision of the loaded weights, however they are stored.
     """
     _check_folder(Path(path))
     model, report = _load(
@@ -34,20 +33,14 @@ def load_model(
         output_loading_info=True,
         attn_implementation=attn_implementation,
     )
-    family_of(model)
-    missing = [key for key in report["missing_keys"] if not key.startswith("classifier.")]
-    if any(".encoder.layer." in key or key.endswith(".sensitivity") for key in missing):
-        raise CheckpointError(f"{path} lacks weights that the model needs, for example {missing[0]}; it is damaged")
-    return model.eval(), _head_is_new(model.config, report["missing_keys"])
-
-
-def _head_is_new(config: Any, missing: Iterable[str]) -> bool:
-    """Whether there is no trained head that gives a text one label, or a number.
-
-    A head without a pooler was trained to label tokens; one for several labels at a time knows no single best.
-    """
-    several = config.problem_type == "multi_label_classification"
-    return several or any(key == "classifier.weight" or ".pooler." in key for key in missing)
+    family, missing = family_of(model), report["missing_keys"]
+    inside = [key for key in missing if key.startswith(f"{family.base}.")]
+    if any(f".{family.encoder}.{family.layers}." in key or key.endswith(".sensitivity") for key in inside):
+        raise CheckpointError(f"{path} lacks weights that the model needs, for example {inside[0]}; it is damaged")
+    # A head without a pooler was trained to label tokens. One for several labels at a time has no single best label.
+    several = model.config.problem_type == "multi_label_classification"
+    untrained = any(key == f"{family.head}.weight" or f".{family.pooler}." in key for key in missing)
+    return model.eval(), several or untrained
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -69,7 +62,7 @@ def _load(path: str | Path, loader: Any, **kwargs: Any) -> Any:
 
 
 def _check_folder(folder: Path) -> None:
-    """Finds what is wrong with a model folder before transformers stumbles over it. Hub names pass."""
+    """Raises for a missing or damaged model folder, with a better message than that of transformers. Hub names pass."""
     if not folder.is_dir():
         looks_like_path = (
             folder.is_absolute() or len(folder.parts) > 2 or folder.exists() or str(folder).startswith(".")
@@ -81,7 +74,7 @@ def _check_folder(folder: Path) -> None:
         return
     config = folder / "config.json"
     if not config.is_file():
-        raise CheckpointError(f"{folder} is no model folder: it has no config.json")
+        raise CheckpointError(f"{folder} is not a model folder: it has no config.json")
     try:
         json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:

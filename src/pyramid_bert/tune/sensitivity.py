@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..config import SENSITIVITY_RANK
-from ..core.loop import Nobody, Pass, Step
+from ..core.loop import Pass, Recorder, Step
 from ..core.tokens import Tokens
 from ..errors import DataError, PyramidError
 from ..families import base_model, family_of, has_head, pyramid_encoder, pyramidize, restore, set_sensitivity
@@ -96,7 +96,7 @@ def batches_to_measure(texts: int) -> int:
     return -(-min(texts, MOST_TEXTS) // _BATCH)
 
 
-class _States(Nobody):
+class _States(Recorder):
     """Keeps what attention gives, layer by layer, with gradients."""
 
     def __init__(self) -> None:

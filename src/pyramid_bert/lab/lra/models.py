@@ -12,7 +12,7 @@ import torch
 from transformers import BigBirdConfig, BigBirdForSequenceClassification
 
 from ...errors import PyramidError
-from ...families import base_model
+from ...families import embeddings_of
 from ...families.bigbird import least_tokens
 from ...families.hub import pyramidize
 from ...schedule.base import Schedule
@@ -57,7 +57,7 @@ def make_dense(preset: LraPreset, schedule: Schedule | None = None, *, seed: int
         else:
             model = BigBirdForSequenceClassification(_bigbird(preset, schedule))
     # A selection at the input has no dropout before it, so the dense model has none either.
-    base_model(model).embeddings.dropout.p = 0.0
+    embeddings_of(model).dropout.p = 0.0
     return model.eval()
 
 

@@ -21,7 +21,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.models.big_bird.modeling_big_bird import BigBirdClassificationHead
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ...checks import check_choice, check_int
@@ -31,7 +31,7 @@ from ...core.loop import Pass
 from ...core.selectors import get_selector
 from ...errors import PyramidError, UnsupportedModelError
 from ...families import Family, add_family, announce
-from ...families.halves import TwoHalves, Votes, checkpointed
+from ...families.halves import TwoHalves, Votes, checkpointed, run_encoder
 from .favor import KERNELS, favor_attention, orthogonal_features
 
 
@@ -359,11 +359,9 @@ class PerformerPyramidEncoder(PyramidEncoder):
 
     def forward(
         self, hidden: Tensor, mask: Tensor | None = None, pyramid_pass: Pass | None = None, **kwargs: Any
-    ) -> BaseModelOutput:
+    ) -> ModelOutput:
         """Runs the pyramid on what `PerformerModel` passes to its encoder."""
-        wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
-        hidden = self.run(hidden, mask, pyramid_pass, whole=bool(wants_all))
-        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+        return run_encoder(self, hidden, mask, pyramid_pass, kwargs)
 
 
 def _check(encoder: Any) -> None:
@@ -390,6 +388,7 @@ PERFORMER = Family(
     classifier=PerformerForSequenceClassification,
     model=PerformerModel,
     base="performer",
+    head="classifier.out_proj",
     halves=PerformerHalves(),
     stand_in=PerformerPyramidEncoder,
     check=_check,

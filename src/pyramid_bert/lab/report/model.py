@@ -17,7 +17,7 @@ from ...core.loop import Pass
 from ...core.selectors import Ranker
 from ...errors import DataError, MissingExtraError, PyramidError
 from ...explain.explanation import Explanation
-from ...families import base_model, pyramid_encoder
+from ...families import base_model, positions_of, pyramid_encoder
 from ...families.hub import apply_settings
 from ...text.batches import collate, encode
 from ...text.tables import Text
@@ -84,7 +84,7 @@ def load_pyramid(path: str | Path, device: str | None = None) -> tuple[PyramidCl
     trained = classifier.settings is not None
     if not trained:
         apply_settings(classifier.model, None, {})
-    classifier.max_length = classifier.max_length or classifier.model.config.max_position_embeddings
+    classifier.max_length = classifier.max_length or positions_of(classifier.model)
     return classifier, trained
 
 

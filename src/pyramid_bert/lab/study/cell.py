@@ -27,7 +27,7 @@ from ...classifier import PyramidClassifier
 from ...config import PyramidConfig
 from ...cost import Cost, Placement, space_reduction
 from ...errors import PyramidError
-from ...families import sizes_of
+from ...families import positions_of, sizes_of
 from ...files import replacing_folder, write_text
 from ...text.sampling import sample_rows, table_hash
 from ...text.tables import Table
@@ -171,7 +171,7 @@ def run_measurement(cell: Cell, site: Site, plan: Mapping[str, int]) -> dict[str
     workload = Workload.from_texts(
         tokenizer,
         rows.texts,
-        positions=dense.config.max_position_embeddings,
+        positions=positions_of(dense),
         max_length=cell.max_length,
         source=f"{len(rows.texts)} rows of {cell.task} dev",
     )

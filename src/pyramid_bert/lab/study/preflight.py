@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...errors import ExperimentError, PyramidError
+from ...families import positions_of
 from ...families.loading import load_model
 from ...files import check_writable
 from ...text.labels import Labels
@@ -86,7 +87,7 @@ def fingerprint(path: str) -> tuple[str, Any]:
 
 def _check_fit(cells: Sequence[Cell], model: str, config: Any) -> None:
     """Raises unless the model has the layers and positions that the cells need."""
-    problems, longest = [], config.max_position_embeddings
+    problems, longest = [], positions_of(config)
     for cell in cells:
         if cell.max_length > longest:
             problems.append(f"{cell.task}: max_length {cell.max_length}, the model reads {longest}")

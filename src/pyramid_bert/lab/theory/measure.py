@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.encoder import PyramidEncoder
-from ...core.loop import Nobody, Pass, Step, run
+from ...core.loop import Pass, Recorder, Step, run
 from ...core.record import Trace
 from ...core.reducer import Decision
 from ...core.selectors import Grouper, get_selector
@@ -182,7 +182,7 @@ class HalfSteps:
             if step.half in ("attention", "feed_forward")
         ]
         tokens = Tokens(hidden, [n] * rows, masks=(bias,))
-        return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Nobody()).hidden
+        return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Recorder()).hidden
 
     def states(self, hidden: Tensor, bias: Tensor | None = None) -> list[Tensor]:
         """The states (B, N, D) of the dense model after 0, 1, .. 2L halves."""
