@@ -120,7 +120,7 @@ def test_the_cell_to_run_again_is_a_pyramid_of_the_study(root):
 
 def test_a_study_writes_down_its_model(root, monkeypatch):
     sizes = {"hidden_size": 384, "intermediate_size": 1536}
-    config = SimpleNamespace(num_hidden_layers=6, max_position_embeddings=512, **sizes)
+    config = SimpleNamespace(model_type="bert", num_hidden_layers=6, max_position_embeddings=512, **sizes)
     monkeypatch.setattr(preflight, "fingerprint", lambda path: ("f00dcafe" * 8, config))
     monkeypatch.setattr(preflight, "_data_hashes", lambda cells, data: {})
     (run,) = load(root)

@@ -286,7 +286,7 @@ def test_shipped_experiments_fit_their_models(path):
 @pytest.mark.parametrize(("rest_from", "message"), [(3, "reduces up to layer 3"), (30, "rest_from must be in 1-6")])
 def test_what_does_not_fit_a_model_is_told_before_anything_runs(rest_from, message):
     class Sizes:
-        num_hidden_layers, max_position_embeddings = 6, 512
+        model_type, num_hidden_layers, max_position_embeddings = "bert", 6, 512
 
     def resting(layer):
         return cells(methods=["resting"], variants={"resting": {"of": "CS-1", "rest_from": layer}})
