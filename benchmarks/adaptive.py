@@ -9,18 +9,22 @@ run on the dev set. Tokens are counted twice: those that texts need, and those t
 hold, where the widest row decides.
 """
 
+from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import torch
-from common import arguments, show
-from samples import as_long_as
+from common import arguments, as_long_as, show
 
-from pyramid_bert import PyramidClassifier, PyramidError, Schedule, pyramidize
+from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
+from pyramid_bert.errors import OutOfReachError
 from pyramid_bert.lab.glue.tasks import TASKS, load_task
 from pyramid_bert.text.batches import Encoded, sorted_batches
 from pyramid_bert.text.sampling import table_hash
 from pyramid_bert.tune.schedules import solve_adaptive
+from pyramid_bert.tune.solver import at_speedup, extreme_schedule
+from pyramid_bert.tune.speed import Counted
 
 SPEEDUPS = (1.5, 2.0)
 BATCH, SEED, SAMPLE = 32, 0, 256
@@ -36,63 +40,31 @@ def main() -> None:
     sample = clf.encode(as_long_as(dev, load_task(args.task, args.data, "train"), SAMPLE).texts)
     items, layers = clf.encode(dev.texts), clf.model.config.num_hidden_layers
     runs = []
-    for reduce in ("merge", "drop"):
-        for speedup in SPEEDUPS:
-            for first in (1, layers // 2):
-                for name, schedule in _candidates(clf, speedup, first, reduce, sample).items():
-                    pyramidize(clf.model, schedule, reduce=reduce)
-                    quality = clf.evaluate(dev.texts, dev.labels)[task.metric]
-                    cost = _cost(clf, items)
-                    labels = {"reduce": reduce, "wanted": speedup, "first_layer": first, "schedule": name}
-                    runs.append({**labels, "settings": schedule.to_dict(), "quality": quality, **cost})
-    result = {
-        "task": args.task,
-        "metric": task.metric,
-        "dense": dense,
-        "rows": len(items),
-        "data_sha256": table_hash(dev),
-        "seed": SEED,
-        "batch_size": BATCH,
-        "runs": runs,
-    }
-    show(result)
+    for reduce, speedup, first in product(("merge", "drop"), SPEEDUPS, (1, layers // 2)):
+        for name, schedule in _candidates(clf, speedup, first, reduce, sample).items():
+            pyramidize(clf.model, schedule, reduce=reduce)
+            quality = clf.evaluate(dev.texts, dev.labels)[task.metric]
+            labels = {"reduce": reduce, "wanted": speedup, "first_layer": first, "schedule": name}
+            runs.append({**labels, "settings": schedule.to_dict(), "quality": quality, **_cost(clf, items)})
+    about = {"task": args.task, "metric": task.metric, "dense": dense, "rows": len(items)}
+    show({**about, "data_sha256": table_hash(dev), "seed": SEED, "batch_size": BATCH, "runs": runs})
 
 
 def _candidates(
     clf: PyramidClassifier, speedup: float, first: int, reduce: str, sample: list[Encoded]
 ) -> dict[str, Schedule]:
     """An adaptive and fixed schedules that reach the speed-up on the sample; those that cannot are left out."""
-    layers = clf.model.config.num_hidden_layers
     found: dict[str, Schedule] = {}
-    try:
+    with suppress(OutOfReachError):
         how: dict[str, Any] = {"first_layer": first, "settings": {"reduce": reduce}}
         found["adaptive"] = solve_adaptive(clf.model, speedup, sample, **how).schedule
-    except PyramidError:
-        pass
-    pyramidize(clf.model, Schedule.constant(1.0), reduce=reduce)
-    for last in {first, min(first + 2, layers)}:
-        fixed = _fixed(clf.model, speedup, first, last, sample)
+    settings = PyramidConfig(schedule=extreme_schedule(), reduce=reduce)
+    counted = Counted(clf.model, [len(item) for item in sample])
+    for last in {first, min(first + 2, clf.model.config.num_hidden_layers)}:
+        fixed = at_speedup(settings, first, last, counted, speedup)
         if fixed is not None:
-            found[f"fixed {first}-{last}"] = fixed
+            found[f"fixed {first}-{last}"] = fixed.schedule
     return found
-
-
-def _fixed(model: Any, speedup: float, first: int, last: int, sample: list[Encoded]) -> Schedule | None:
-    layers = model.config.num_hidden_layers
-
-    def make(ratio: float) -> Schedule:
-        return Schedule.exponential(ratio, last, first_layer=first, min_tokens=2)
-
-    def reached(ratio: float) -> float:
-        return ideal_speedup(model, sample, [make(ratio).lengths(len(item), layers) for item in sample])
-
-    low, high = 1e-3, 1.0  # `low` reaches it
-    if reached(low) < speedup:
-        return None
-    for _ in range(14):
-        middle = (low + high) / 2
-        low, high = (middle, high) if reached(middle) >= speedup else (low, middle)
-    return make(low)
 
 
 def _cost(clf: PyramidClassifier, items: list[Encoded]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ Each in fp32 with the dense model. Prints JSON.
 """
 
 from collections import defaultdict
+from functools import partial
 
 import torch
 from common import arguments, show
@@ -31,37 +32,27 @@ def main() -> None:
     texts = load_task(args.task, args.data, "dev").texts[: args.rows]
     items = encode(tokenizer, texts, positions=512, max_length=512)
     lengths = [len(item) for item in items]
-    tight = [collate([items[i] for i in rows], 0) for rows in sorted_batches(lengths, BATCH)]
-    exact = [collate([items[i] for i in rows], 0) for rows in _buckets(lengths)]
-    packed = [_packed([items[i] for i in rows]) for rows in sorted_batches(lengths, PACK)]
-    ways = {"tight": tight, "exact": exact, "packed": packed}
-    timing = time_interleaved(
-        {name: lambda b=batches: forward_all(model, b) for name, batches in ways.items()}, rounds=3
-    )
-    slots = {name: sum(batch["input_ids"].numel() for batch in batches) for name, batches in ways.items()}
-    result = {
-        "task": args.task,
-        "texts": len(items),
-        "tokens": sum(lengths),
-        "ways": {
-            name: {
-                "seconds": timing.median(name),
-                "speed_of_tight": timing.speedup(name, over="tight"),
-                "batches": len(batches),
-                "padding": slots[name] / sum(lengths) - 1,
-            }
-            for name, batches in ways.items()
-        },
-    }
-    show(result)
-
-
-def _buckets(lengths: list[int]) -> list[list[int]]:
     by_length = defaultdict(list)
     for row, length in enumerate(lengths):
         by_length[length].append(row)
-    rows_of = by_length.values()
-    return [rows[start : start + BATCH] for rows in rows_of for start in range(0, len(rows), BATCH)]
+    exact = [rows[start : start + BATCH] for rows in by_length.values() for start in range(0, len(rows), BATCH)]
+    ways = {
+        "tight": [collate([items[i] for i in rows], 0) for rows in sorted_batches(lengths, BATCH)],
+        "exact": [collate([items[i] for i in rows], 0) for rows in exact],
+        "packed": [_packed([items[i] for i in rows]) for rows in sorted_batches(lengths, PACK)],
+    }
+    runs = {name: partial(forward_all, model, batches) for name, batches in ways.items()}
+    timing = time_interleaved(runs, rounds=3)
+    found = {
+        name: {
+            "seconds": timing.median(name),
+            "speed_of_tight": timing.speedup(name, over="tight"),
+            "batches": len(batches),
+            "padding": sum(batch["input_ids"].numel() for batch in batches) / sum(lengths) - 1,
+        }
+        for name, batches in ways.items()
+    }
+    show({"task": args.task, "texts": len(items), "tokens": sum(lengths), "ways": found})
 
 
 def _packed(items: list) -> dict[str, torch.Tensor]:

@@ -14,11 +14,6 @@ from pyramid_bert.core.distances import Geometry
 SHAPES = ((1, 128, 80), (1, 512, 322), (32, 128, 80), (32, 512, 322))
 
 
-def main() -> None:
-    """Measures and prints."""
-    show({"shapes": [_measure(*shape) for shape in SHAPES]})
-
-
 def _measure(b: int, n: int, k: int) -> dict:
     hidden = torch.randn(b, n, 768, generator=torch.Generator().manual_seed(0))
     geometry = Geometry.of(hidden)
@@ -37,15 +32,10 @@ def _measure(b: int, n: int, k: int) -> dict:
         }
         same = torch.equal(runs["torch"]()[0], runs["compiled"]()[0])
         timing = time_interleaved(runs, rounds=9)
-    return {
-        "b": b,
-        "n": n,
-        "k": k,
-        "same_indices": same,
-        **{f"{name}_ms": timing.median(name) * 1e3 for name in runs},
-        "faster": timing.speedup("compiled", over="torch"),
-    }
+    milliseconds = {f"{name}_ms": timing.median(name) * 1e3 for name in runs}
+    faster = timing.speedup("compiled", over="torch")
+    return {"b": b, "n": n, "k": k, "same_indices": same, **milliseconds, "faster": faster}
 
 
 if __name__ == "__main__":
-    main()
+    show({"shapes": [_measure(*shape) for shape in SHAPES]})

@@ -57,8 +57,7 @@ def _row(found: Importance) -> dict[str, Any]:
     """As the report reads it."""
     method = {1: "CS-1", "all": "CS-k-1"}[found.centers_per_step]
     fields = dataclasses.asdict(found)
-    rho = fields.pop("spearman")
-    information = fields.pop("information")
+    rho, information = fields.pop("spearman"), fields.pop("information")
     return {"method": method, "mutual_information": information, **fields, "spearman": None if isnan(rho) else rho}
 
 

@@ -38,16 +38,8 @@ def main() -> None:
         "clusters": [_clusters(points, seed) for seed, points in enumerate(real)],
     }
     results = [_summary(kind, sets, share) for kind, sets in kinds.items() for share in SHARES]
-    data = {
-        "task": args.task,
-        "texts": args.rows,
-        "layers": len(real) // args.rows,
-        "hidden_size": real[0].shape[1],
-        "tokens": [SHORTEST, LONGEST],
-        "seed": args.seed,
-        "results": results,
-    }
-    show(data)
+    about = {"task": args.task, "texts": args.rows, "layers": len(real) // args.rows, "hidden_size": real[0].shape[1]}
+    show({**about, "tokens": [SHORTEST, LONGEST], "seed": args.seed, "results": results})
 
 
 @torch.no_grad()

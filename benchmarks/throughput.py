@@ -14,6 +14,7 @@ from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule
 from pyramid_bert.bench.timing import time_interleaved
 from pyramid_bert.lab.glue.tasks import load_task
 from pyramid_bert.text.labels import Labels
+from pyramid_bert.tune.speed import Counted
 
 BATCH = 32
 KEEP, FIRST, LAST = 0.25, 2, 6
@@ -27,7 +28,8 @@ def main() -> None:
     pyramid = PyramidClassifier.from_pretrained(args.model, schedule)
     for classifier in (dense, pyramid):
         classifier.labels = Labels(("no", "yes"))
-    texts = [text for text in load_task(args.task, args.data, "dev").texts if _tokens(dense, text) <= 512][: args.rows]
+    every = load_task(args.task, args.data, "dev").texts
+    texts = [text for text in every if len(dense.tokenizer(text, verbose=False)["input_ids"]) <= 512][: args.rows]
     runs = {
         "pipeline": lambda: _pipeline(dense, texts),
         "sentence-transformers": lambda: _like_sentence_transformers(dense, texts),
@@ -46,16 +48,12 @@ def main() -> None:
         "dense_over_best": timing.speedup("dense", over=best),
         "pyramid_over_best": timing.speedup("pyramid", over=best),
         "pyramid_over_dense": timing.speedup("pyramid", over="dense"),
-        "ideal": _ideal(lengths, schedule, dense.model.config),
+        "ideal": Counted(dense.model, lengths)(PyramidConfig(schedule=schedule)),
         "schedule": schedule.to_dict(),
         "rounds": args.rounds,
         "seconds": timing.seconds,
     }
     show(result)
-
-
-def _tokens(classifier: PyramidClassifier, text: str) -> int:
-    return len(classifier.tokenizer(text, verbose=False)["input_ids"])
 
 
 def _pipeline(classifier: PyramidClassifier, texts: list[str]) -> None:
@@ -70,12 +68,6 @@ def _like_sentence_transformers(classifier: PyramidClassifier, texts: list[str])
     for start in range(0, len(ordered), BATCH):
         batch = classifier.tokenizer(ordered[start : start + BATCH], padding=True, truncation=True, return_tensors="pt")
         classifier.model(**batch).logits.cpu()
-
-
-def _ideal(lengths: list[int], schedule: Schedule, config: object) -> float:
-    settings, layers = PyramidConfig(schedule=schedule), config.num_hidden_layers
-    costs = [settings.cost(schedule.lengths(n, layers), n, config) for n in lengths]
-    return sum(cost.dense_macs for cost in costs) / sum(cost.macs for cost in costs)
 
 
 if __name__ == "__main__":

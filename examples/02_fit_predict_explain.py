@@ -1,4 +1,4 @@
-"""Fine-tune a pyramid classifier on texts of your own, use it, save it, load it.
+"""Fine-tune a pyramid classifier on your own texts, use it, save it, load it.
 
 python examples/02_fit_predict_explain.py PATH_TO_A_BERT_MODEL
 """

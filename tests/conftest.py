@@ -11,6 +11,11 @@ import torch
 from hypothesis import settings
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from pyramid_bert.core import compiled
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Radii, Trace
+from pyramid_bert.text.batches import Encoded
+
 # Derandomised: a red run can be repeated. No deadline: how long an example takes is nothing to assert.
 settings.register_profile("pyramid", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("pyramid")
@@ -101,6 +106,47 @@ def logits_of():
             return model(**batch, **({} if this is None else {"pyramid_pass": this})).logits
 
     return run
+
+
+@pytest.fixture(scope="session")
+def traced(logits_of):
+    """The trace of a pass, in which the last layer reduces too."""
+
+    def run(model, batch):
+        trace = Trace()
+        logits_of(model, batch, Pass(trace, whole=True))
+        return trace
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def covers_of(logits_of):
+    """The logits of a batch, and how well each layer covers what it drops."""
+
+    def run(model, batch):
+        radii = Radii(model.config.num_hidden_layers)
+        return logits_of(model, batch, Pass(radii)), radii.coverage
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def items_of():
+    """The rows of a batch as encoded texts."""
+
+    def make(batch):
+        lengths = batch["attention_mask"].sum(1).tolist()
+        return [Encoded(row[:n].tolist()) for row, n in zip(batch["input_ids"], lengths, strict=True)]
+
+    return make
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def both_ways(request, monkeypatch):
+    """Runs a test with the compiled loops and with the torch code that is their reference."""
+    if request.param == "torch":
+        monkeypatch.setattr(compiled, "can_run", lambda geometry: False)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""pyramid-bert: BERT-style classifiers that drop tokens on the way up, and so train and run several times cheaper.
+"""pyramid-bert: BERT classifiers whose upper layers work on fewer tokens, to train and run several times faster.
 
 from pyramid_bert import Schedule, pyramidize
 
@@ -77,7 +77,7 @@ __all__ = [
 def _is_command_line() -> bool:
     """Whether this process is `pyramid-bert` or `python -m pyramid_bert`, or one that these started."""
     program = sys.argv[0] if sys.argv else ""
-    if program == "-m":  # stands there while Python looks for the package to run, ours or another that imports ours
+    if program == "-m":  # while Python looks for the package to run: this one, or one that imports it
         words = sys.orig_argv
         return words[words.index("-m") + 1 :][:1] == [__name__]
     return Path(program).stem == "pyramid-bert" or Path(program) == Path(__file__).with_name("__main__.py")
@@ -93,8 +93,7 @@ def __getattr__(name: str) -> Any:
 
 _install_old_names()
 
-# Importing `hub` makes saved pyramids known to transformers' Auto classes: `import pyramid_bert` has to be enough for
-# that. Only the command line does without, so that `pyramid-bert --help` need not wait for torch; its commands load
-# what they use.
+# Importing `hub` makes saved pyramids known to transformers' Auto classes, so `import pyramid_bert` is enough for them.
+# The command line imports it only in commands that need it, so that `pyramid-bert --help` does not wait for torch.
 if not _is_command_line():
     import_module(".families.hub", __name__)

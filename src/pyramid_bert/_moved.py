@@ -1,4 +1,4 @@
-"""Modules that were renamed in 0.2: the old names work for one release, with a warning that names the new one."""
+"""Modules renamed in 0.2: the old names work for one release, with a warning that has the new name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "theory": ("lab.theory",),
     "viz": ("explain",),
 }
-# Names that left a module which is still there.
+# Names that moved out of `bench`.
 SOLVERS = ("AdaptiveSolution", "Calibration", "Solution", "Solver", "calibrate", "solve_adaptive", "solve_speedup")
 
 

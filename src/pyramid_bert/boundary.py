@@ -34,8 +34,8 @@ def read_json(path: Path, error: type[PyramidError], remedy: str, *, numbers: bo
     except OSError as problem:
         raise error(f"cannot read {path}: {problem.strerror or problem}; {remedy}") from problem
     except (ValueError, RecursionError) as problem:
-        raise problem if isinstance(problem, error) else error(
-            f"{path} is damaged: {one_line(problem)}; {remedy}"
+        raise (
+            problem if isinstance(problem, error) else error(f"{path} is damaged: {one_line(problem)}; {remedy}")
         ) from problem
     if numbers and (found := _unfit(data)):
         raise error(f"{path} is damaged: {found}; {remedy}")

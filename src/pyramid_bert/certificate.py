@@ -13,6 +13,7 @@ import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -70,21 +71,16 @@ class Certificate:
         batch_size: int = 32,
         progress: bool = False,
     ) -> Certificate:
-        """Runs the texts as a pyramid and keeping all tokens, and learns where the two differ.
+        """Runs a `PyramidClassifier` as a pyramid and keeping all tokens, and learns where the two differ.
 
-        Args:
-            classifier: A `PyramidClassifier` that is a pyramid.
-            texts: At least 50 that it was not trained on. Labels are not needed.
-            score: Deprecated: "confidence" is the only score.
-            batch_size: Texts at a time.
-            progress: Show a bar.
+        Takes at least 50 texts that it was not trained on, without labels. `score` is deprecated.
         """
         check_score(score)
         return cls.of(compare_with_dense(classifier, texts, batch_size=batch_size, progress=progress))
 
     @classmethod
     def of(cls, comparison: Comparison) -> Certificate:
-        """The certificate that a comparison gives."""
+        """The certificate of a comparison."""
         doubt, flips = comparison.doubt, comparison.flips
         line = _isotonic()(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(doubt, flips.astype(float))
         return cls(
@@ -115,7 +111,9 @@ class Certificate:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
         """The certificate that `to_dict` described, or version 0.1.0 wrote for the score "confidence"."""
-        fields: dict[str, Any] = dict(data)
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
         version = fields.pop("format", None)
         if not isinstance(version, int) or version > _FORMAT:
             raise CheckpointError(
@@ -126,25 +124,22 @@ class Certificate:
             fields.pop("weights", None)
             if (score := fields.pop("score", None)) != "confidence":
                 raise CheckpointError(f"this certificate uses the score {score!r}, which was removed; {_AGAIN}")
-        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
         try:
-            found = cls(**fields)
-            found._check()
+            return cls(**fields)
         except (TypeError, PyramidError) as error:
             raise CheckpointError(f"the certificate is damaged: {error}; remove it, and calibrate again") from error
-        return found
 
-    def _check(self) -> None:
-        """Raises unless every field is what `of` makes."""
+    def __post_init__(self) -> None:
         for name in ("knots", "chances", "quantiles"):
             values = getattr(self, name)
-            if not isinstance(values, tuple) or not values or not all(map(_is_number, values)):
-                raise PyramidError(f"its {name} must be finite numbers, at least one, got {reprlib.repr(values)}")
+            numbers = isinstance(values, tuple) and all(type(value) in (int, float) for value in values)
+            if not numbers or not values or not all(map(math.isfinite, values)):
+                raise PyramidError(f"{name} must be finite numbers, at least one, got {reprlib.repr(values)}")
         if len(self.knots) != len(self.chances) or list(self.knots) != sorted(self.knots):
-            raise PyramidError("its knots must be ascending and have one chance each")
+            raise PyramidError("knots must be ascending and have one chance each")
         for name, kind in (("rows", int), ("flips", int), ("settings", dict)):
             if not isinstance(getattr(self, name), kind):
-                raise PyramidError(f"its {name} must be of type {kind.__name__}, got {getattr(self, name)!r}")
+                raise PyramidError(f"{name} must be of type {kind.__name__}, got {getattr(self, name)!r}")
 
     def save(self, folder: str | Path) -> None:
         """Writes the certificate beside a saved model."""
@@ -160,12 +155,11 @@ class Certificate:
             data = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(data, dict):
                 raise ValueError("it holds no certificate")
-        except ValueError as error:
-            raise CheckpointError(f"{path} is damaged: {error}; remove it, and calibrate again") from error
-        try:
             return cls.from_dict(data)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path} is damaged: {error}; remove it, and calibrate again") from error
 
 
 @dataclass(frozen=True)
@@ -200,13 +194,9 @@ class Comparison:
         for share in shares:
             rerun = worst(self.doubt, share)
             removed = float((self.flips & rerun).sum() / max(self.flips.sum(), 1))
-            table.append(
-                {
-                    "share": share,
-                    "removed": {"random": float(rerun.mean()), "confidence": removed},
-                    "ideal_speedup": {"confidence": self.speedup(rerun)},
-                }
-            )
+            shares_removed = {"random": float(rerun.mean()), "confidence": removed}
+            speedup = {"confidence": self.speedup(rerun)}
+            table.append({"share": share, "removed": shares_removed, "ideal_speedup": speedup})
         return table
 
 
@@ -220,13 +210,13 @@ def compare_with_dense(
             f"a certificate needs at least {MIN_ROWS} texts to be calibrated on, got {len(texts)}; "
             "they need no labels, so any texts like those that the model will be used on will do"
         )
-    _isotonic()  # missing packages are told before the work
-    model, items, pad_id = classifier.model, classifier.encode(texts), classifier.tokenizer.pad_token_id
+    _isotonic()  # raises for a missing package before the work
+    items, sizes = classifier.encode(texts), sizes_of(classifier.model)
+    call = classifier.model, items, classifier.tokenizer.pad_token_id
     titles = ("the pyramid", "keeping all tokens") if progress else (None, None)
-    ours = outputs_of(model, items, pad_id, batch_size=batch_size, title=titles[0]).logits
-    dense = outputs_of(model, items, pad_id, batch_size=batch_size, dense=True, title=titles[1]).logits
-    sizes = sizes_of(model)
-    kept = kept_of(model, items, pad_id, batch_size=batch_size)
+    ours = outputs_of(*call, batch_size=batch_size, title=titles[0]).logits
+    dense = outputs_of(*call, batch_size=batch_size, title=titles[1], dense=True).logits
+    kept = kept_of(*call, batch_size=batch_size)
     costs = [classifier.settings.cost(lengths, len(item), sizes) for lengths, item in zip(kept, items, strict=True)]
     return Comparison(
         doubt=_doubt(ours),
@@ -268,9 +258,10 @@ def answers(
     """What `classifier` predicts for the texts; see `PyramidClassifier.answers`."""
     check_score(score)
     certificate = _certificate_for(classifier, fallback, streaming)
-    model, items, pad_id = classifier.model, classifier.encode(texts), classifier.tokenizer.pad_token_id
-    title = "predicting" if progress else None
-    outputs = outputs_of(model, items, pad_id, batch_size=batch_size, coverage=radius, title=title)
+    items, pad_id = classifier.encode(texts), classifier.tokenizer.pad_token_id
+    titles = ("predicting", "keeping all tokens") if progress else (None, None)
+    run = partial(outputs_of, classifier.model, pad_id=pad_id, batch_size=batch_size)
+    outputs = run(items, coverage=radius, title=titles[0])
     logits = outputs.logits.numpy()
     radii = None if outputs.coverage is None else outputs.coverage.radius.numpy()
     if fallback is None:
@@ -279,9 +270,7 @@ def answers(
     again = doubt >= certificate.threshold(fallback) if streaming and certificate else worst(doubt, fallback)
     chosen = np.flatnonzero(again)
     if len(chosen):
-        title, some = "keeping all tokens" if progress else None, [items[i] for i in chosen]
-        dense = outputs_of(model, some, pad_id, batch_size=batch_size, dense=True, title=title)
-        logits[chosen] = dense.logits.numpy()
+        logits[chosen] = run([items[i] for i in chosen], dense=True, title=titles[1]).logits.numpy()
     return Answers(logits, radii, again, None if certificate is None else certificate.chance(doubt))
 
 
@@ -352,10 +341,6 @@ def _doubt(logits: Tensor) -> NDArray[Any]:
 def _check_share(share: float) -> None:
     if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
         raise PyramidError(f"fallback must be a share of the texts in 0-1, got {share!r}; 0.05 runs 5 % again, densely")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _isotonic() -> Any:

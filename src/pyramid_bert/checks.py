@@ -1,4 +1,4 @@
-"""Checks of single values. Every error says what was given, what is allowed and, where there is one, a remedy."""
+"""Checks of single values. Every error has the given value, what is allowed and, if there is one, a remedy."""
 
 from __future__ import annotations
 

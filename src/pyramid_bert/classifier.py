@@ -35,7 +35,7 @@ from .text.tables import Text
 from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 from .training.distillation import check_teacher
 
-# What a model folder may hold: `save` replaces the folder, and must not take anything else with it.
+# What a model folder may hold: `save` replaces the folder, and must not delete anything else.
 WRITTEN = (RECORD, LOG, CERTIFICATE, *"config.json model*.safetensors* *token*.json vocab.txt checkpoints .*".split())
 _PARAMETERS = ("model", "tokenizer", "labels", "max_length", "device", "attn_implementation", "training")
 _DEFAULTS = TrainSettings()
@@ -88,15 +88,15 @@ class PyramidClassifier(Estimator):
 
         Args:
             model: The folder of a bare encoder, a dense classifier or a saved pyramid; its name on the hub; or a
-                transformers model, which is used as it is unless a schedule or other settings are given.
-            tokenizer: The model's own if None.
+                transformers model, left as it is unless a schedule or other settings are given.
+            tokenizer: None takes the model's own.
             schedule: How many tokens each layer keeps. None keeps a saved pyramid's own, and takes
                 `default_schedule` for a dense model; "dense" drops nothing.
             selector: Which tokens stay; "coreset" unless a saved pyramid has another.
-            labels: What the model predicts; a saved classifier's own if None.
-            max_length: Cut texts to this many tokens; a saved classifier's own if None.
-            device: "cpu", "cuda", "mps"; None takes the accelerator that torch sees, else the CPU. A transformers
-                model stays where it is if None.
+            labels: What the model predicts; None takes a saved classifier's.
+            max_length: Cut texts to this many tokens; None takes a saved classifier's.
+            device: "cpu", "cuda", "mps"; None leaves a transformers model where it is, and loads others to the
+                accelerator that torch sees, else to the CPU.
             attn_implementation: "sdpa" (default) or "eager".
             training: How `fit` trains, unless it is told otherwise.
             **settings: The further fields of `PyramidConfig`.
@@ -225,7 +225,6 @@ class PyramidClassifier(Estimator):
             log_dir=log_dir,
             progress=progress,
             title="training the pyramid" if is_pyramid(self.model) else "training the dense model",
-            device=self.model.device,
         )
         return self
 
@@ -249,7 +248,7 @@ class PyramidClassifier(Estimator):
         The arguments are those of `answers`. With `return_radius` the covering radii (n, layers) are returned as well.
         """
         how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
-        found = answers(self, texts, batch_size=batch_size, progress=progress, **how)
+        found = self.answers(texts, batch_size=batch_size, progress=progress, **how)
         labels = self.known_labels().decode(found.logits)
         return (labels, found.radius) if return_radius else labels
 
@@ -268,7 +267,7 @@ class PyramidClassifier(Estimator):
         if self.known_labels().classes is None:
             raise PyramidError("a regressor has no probabilities; use predict")
         how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
-        found = answers(self, texts, batch_size=batch_size, progress=progress, **how)
+        found = self.answers(texts, batch_size=batch_size, progress=progress, **how)
         chances = torch.from_numpy(found.logits).softmax(dim=1).numpy()
         return (chances, found.radius) if return_radius else chances
 
@@ -295,12 +294,12 @@ class PyramidClassifier(Estimator):
             texts: Texts or pairs of texts, as `fit` takes them. They run sorted by length.
             batch_size: Texts at a time.
             progress: Show a progress bar.
-            radius: Return the covering radius of each layer, 0 where it drops nothing. The core-set that is chosen
-                step by step knows it anyway; all others compute it for this.
+            radius: Return the covering radius of each layer, 0 where it drops nothing. Only a core-set chosen step by
+                step knows it anyway; every other selection computes it for this.
             fallback: The share of the texts that is run again with all tokens, the most doubtful first.
             score: Deprecated: confidence is the only score.
-            streaming: Run again what reaches the threshold of the `certificate` for that share, whatever the other
-                texts are.
+            streaming: Run again every text whose doubt reaches the threshold of the `certificate` for that share,
+                whatever the other texts are.
         """
         how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": radius}
         return answers(self, texts, batch_size=batch_size, progress=progress, **how)
@@ -314,7 +313,7 @@ class PyramidClassifier(Estimator):
         return metrics_of(known, labels, self.predict_logits(texts, batch_size=batch_size, progress=progress))
 
     def score(self, texts: Iterable[Any], labels: Sequence[Any]) -> float:
-        """The accuracy; for numbers Spearman's correlation, by which training chooses the best weights as well."""
+        """The accuracy; for numbers Spearman's correlation. Training chooses the best weights by the same metric."""
         return next(iter(self.evaluate(texts, labels).values()))
 
     @property
@@ -328,7 +327,7 @@ class PyramidClassifier(Estimator):
     # ---- beyond them ----
 
     def explain(self, text: Text) -> Explanation:
-        """Which tokens of a text survive to which layer, where the others go, and what comes out of it."""
+        """Which tokens of a text survive to which layer, where the others go, and the prediction."""
         (item,) = self.encode([text])
         batch = collate([item], self.tokenizer.pad_token_id)
         return explain(self.model, self.tokenizer, self.known_labels(), text, batch)
@@ -363,7 +362,7 @@ class PyramidClassifier(Estimator):
     def encode(self, texts: Iterable[Any], *, where: Where | None = None, remedy: str = CUT) -> list[Encoded]:
         """The texts as token ids, at their true lengths.
 
-        Every method takes these in place of texts, so that a text which is used twice is tokenized once.
+        Every method takes these in place of texts, so that a text used twice is tokenized once.
 
         Args:
             texts: Texts or pairs of texts, as `fit` takes them; encoded ones are returned as they are.
@@ -382,7 +381,7 @@ class PyramidClassifier(Estimator):
         return self.labels
 
     def new_head(self, labels: Labels, seed: int) -> None:
-        """A fresh classifier layer for these labels; its weights depend on the seed only."""
+        """Sets a fresh classifier layer for these labels; its weights depend only on the seed."""
         new_head(self.model, labels.outputs, seed)
         labels.write_to(self.model.config)
         self.labels = labels

@@ -22,7 +22,7 @@ Reduce = Literal["drop", "merge", "replace"]
 TokenMetric = Literal["euclidean", "cosine", "sensitivity"]
 TOKEN_METRICS: tuple[str, ...] = (*METRICS, "sensitivity")
 REDUCES: tuple[str, ...] = ("drop", "merge", "replace")
-SENSITIVITY_RANK = 64  # directions a layer; more of them change little (docs/design/0018-sensitivity.md)
+SENSITIVITY_RANK = 64  # directions per layer; more change little (docs/design/0018-sensitivity.md)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,21 +33,20 @@ class PyramidConfig:
         schedule: How many tokens each layer keeps.
         selector: Which tokens stay; one of `pyramid_bert.core.selector_names()`.
         reduce: What becomes of the others: "drop" forgets them (the paper), "merge" averages each into its nearest
-            kept token, "replace" writes the nearest kept token over each (the paper's pyramid*). That keeps the full
-            length at every layer and saves nothing: it is what Theorem 1 is about, and gives the same logits as
-            "drop" with `weighted`. None takes "merge" for "coreset" and "cluster", and "drop" for the published
-            baselines.
+            kept token, "replace" writes the nearest kept token over each (the paper's pyramid*, the subject of
+            Theorem 1). "replace" keeps the full length at every layer, so it saves nothing; it gives the same logits as
+            "drop" with `weighted`. None means "merge" for "coreset" and "cluster", "drop" for the published baselines.
         weighted: With "drop": weigh each kept token in attention by the number of tokens it stands for (the paper's
             Remark 1). "merge" always does; "replace" has the tokens themselves.
         placement: Where a layer reduces: "middle", after attention and before the feed-forward network (the paper);
-            "end", after the layer; "input", once, before the first layer. None lets schedule and selector say.
+            "end", after the layer; "input", once, before the first layer. None takes what schedule and selector need.
         centers_per_step: The paper's m for "coreset": an int, a fraction of k, or "all".
-        metric: Distance between tokens: "euclidean", "cosine", or "sensitivity", by how much the answer would change.
-            That is measured on texts first (`measure_sensitivity`).
-        within: With the selector "cluster": merge only tokens at most so many places apart; None for any.
-        cls_only: Compute only CLS in the last layer, as nothing else of it is read by a classifier. Changes no logit.
-        rest_from: From this layer on only CLS is computed; the other tokens rest, and CLS reads them as they were
-            before it. Changes logits, unless it is the last layer. The schedule must be done by then.
+        metric: Distance between tokens: "euclidean", "cosine", or "sensitivity", the change of the answer. Sensitivity
+            has to be measured on texts first (`measure_sensitivity`).
+        within: With the selector "cluster": merge only tokens at most this many places apart; None for any.
+        cls_only: Compute only CLS in the last layer, as a classifier reads nothing else of it. Changes no logit.
+        rest_from: Only CLS is computed from this layer on. The other tokens rest: CLS reads them as they were before
+            this layer. Changes logits, unless it is the last layer. The schedule must be done by then.
         seed: Seed of the selector "random" in evaluation.
 
     Example:
@@ -78,79 +77,58 @@ class PyramidConfig:
         if self.reduce is None:
             object.__setattr__(self, "reduce", "merge" if self.selector in ("coreset", "cluster") else "drop")
         if self.placement is None:
-            object.__setattr__(self, "placement", self._natural_placement())
-        for name, value, known in (
-            ("reduce", self.reduce, REDUCES),
-            ("placement", self.placement, PLACEMENTS),
-            ("metric", self.metric, TOKEN_METRICS),
-        ):
-            check_choice(name, value, known)
+            at_input = self.schedule.selects_at_input or get_selector(self.selector).placement == "input"
+            object.__setattr__(self, "placement", "input" if at_input else "middle")
+        check_choice("reduce", self.reduce, REDUCES)
+        check_choice("placement", self.placement, PLACEMENTS)
+        check_choice("metric", self.metric, TOKEN_METRICS)
         check_number("seed", self.seed, 0, 2**31 - 1, whole=True)
-        for name in ("weighted", "cls_only"):
-            check_flag(name, getattr(self, name))
+        check_flag("weighted", self.weighted)
+        check_flag("cls_only", self.cls_only)
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
         centers_in_a_step(self.centers_per_step, 2)
         self._check_combination()
 
-    def _natural_placement(self) -> Placement:
-        at_input = self.schedule.selects_at_input or get_selector(self.selector).placement == "input"
-        return "input" if at_input else "middle"
-
     def _check_combination(self) -> None:
-        """Refuses settings that are valid one by one and senseless together."""
-        selector = get_selector(self.selector)
-        at_input = self.placement == "input"
-        if selector.placement is not None and self.placement != selector.placement:
-            raise PyramidError(
-                f"the selector {self.selector!r} works with placement={selector.placement!r} only, "
-                f"got {self.placement!r}"
-            )
-        if at_input != self.schedule.selects_at_input:
-            raise PyramidError(
-                f"placement {self.placement!r} and a schedule of kind {self.schedule.kind!r} do not fit: selection at "
-                "the input happens once and takes Schedule.input_only(keep_ratio), any other placement another schedule"
-            )
-        if selector.voters is not None and at_input:
-            raise PyramidError(
-                f"the selector {self.selector!r} cannot select at the input: no attention has been computed there; "
-                "use 'coreset', 'first' or 'random'"
-            )
-        if self.metric == "sensitivity" and self.placement != "middle":
-            raise PyramidError(
-                f"sensitivity is measured in the middle of layers, got placement={self.placement!r}; leave it out, or "
-                "use metric='euclidean' or 'cosine'"
-            )
-        self._check_clusters()
-        pools = self.selector == "pool"
-        if pools and not isinstance(self.schedule, StridedSchedule):
-            raise PyramidError(
-                f"the selector 'pool' takes Schedule.strided(window, at_layers), got a schedule of kind "
-                f"{self.schedule.kind!r}"
-            )
-        if self.reduce == "replace" and self.weighted:
-            raise PyramidError(
-                "with reduce='replace' every token is still there and needs no weight; leave weighted=False, "
-                "or use reduce='drop', weighted=True for the same logits at less cost"
-            )
-        if pools and (self.reduce != "drop" or self.weighted):
-            raise PyramidError("the selector 'pool' averages by itself; leave reduce='drop' and weighted=False")
-
-    def _check_clusters(self) -> None:
-        """Refuses settings that the selector "cluster" cannot have, and those that it alone can have."""
+        """Raises for settings that are valid one by one but not together."""
+        selector, placement = get_selector(self.selector), self.placement
+        at_input, pools, clusters = placement == "input", self.selector == "pool", self.selector == "cluster"
         if self.within is not None:
             check_int("within", self.within, 1, "neighbours stand one place apart")
-            if self.selector != "cluster":
-                raise PyramidError(f"within goes with the selector 'cluster', got {self.selector!r}; leave it out")
-        if self.selector != "cluster":
-            return
-        if self.reduce != "merge":
-            raise PyramidError(f"the selector 'cluster' merges by itself, got reduce={self.reduce!r}; leave it out")
-        if self.centers_per_step != 1:
-            raise PyramidError(
-                f"the selector 'cluster' has no centres, got centers_per_step={self.centers_per_step!r}; leave it "
-                "out, or use 'coreset'"
-            )
+        problems = {
+            f"the selector {self.selector!r} works with placement={selector.placement!r} only, got {placement!r}": (
+                selector.placement not in (None, placement)
+            ),
+            f"placement {placement!r} and a schedule of kind {self.schedule.kind!r} do not fit: selection at the input "
+            "happens once and takes Schedule.input_only(keep_ratio), any other placement another schedule": (
+                at_input != self.schedule.selects_at_input
+            ),
+            f"the selector {self.selector!r} cannot select at the input: no attention has been computed there; "
+            "use 'coreset', 'first' or 'random'": selector.voters is not None and at_input,
+            f"sensitivity is measured in the middle of layers, got placement={placement!r}; leave it out, or "
+            "use metric='euclidean' or 'cosine'": self.metric == "sensitivity" and placement != "middle",
+            f"within goes with the selector 'cluster', got {self.selector!r}; leave it out": (
+                self.within is not None and not clusters
+            ),
+            f"the selector 'cluster' merges by itself, got reduce={self.reduce!r}; leave it out": (
+                clusters and self.reduce != "merge"
+            ),
+            f"the selector 'cluster' has no centres, got centers_per_step={self.centers_per_step!r}; leave it out, "
+            "or use 'coreset'": clusters and self.centers_per_step != 1,
+            "the selector 'pool' takes Schedule.strided(window, at_layers), got a schedule of kind "
+            f"{self.schedule.kind!r}": pools and not isinstance(self.schedule, StridedSchedule),
+            "with reduce='replace' every token is still there and needs no weight; leave weighted=False, "
+            "or use reduce='drop', weighted=True for the same logits at less cost": (
+                self.reduce == "replace" and self.weighted
+            ),
+            "the selector 'pool' averages by itself; leave reduce='drop' and weighted=False": (
+                pools and (self.reduce != "drop" or self.weighted)
+            ),
+        }
+        for problem, found in problems.items():
+            if found:
+                raise PyramidError(problem)
 
     def check_saves(self) -> None:
         """Raises when these settings save no work, so that no speed-up can be claimed for them."""
@@ -167,7 +145,7 @@ class PyramidConfig:
             kept: Tokens kept at each layer.
             n: The text's true length.
             sizes: Of the model.
-            with_keys: CLS makes keys and values of all tokens also where it computes alone, as with 8-bit weights.
+            with_keys: Layers that compute only CLS still compute keys and values of all tokens, as with 8-bit weights.
         """
         cost = Cost.of(
             (n,) * len(kept) if self.reduce == "replace" else kept,
@@ -181,25 +159,25 @@ class PyramidConfig:
         return dataclasses.replace(cost, macs=cost.macs + self._projecting(kept, n, sizes.hidden_size))
 
     def _projecting(self, kept: Sequence[int], n: int, hidden_size: int) -> int:
-        """Multiply-accumulates for projecting tokens on directions of sensitivity, where they are to be compared.
+        """Multiply-accumulates for projecting tokens on directions of sensitivity, where they are compared.
 
-        Other ways of choosing multiply tokens with tokens, which is little and not counted; this is with a matrix.
+        Products of tokens with tokens are few and are not counted, for any selector.
         """
         if self.metric != "sensitivity":
             return 0
         seen = list(zip([n, *kept], kept, strict=False))[: len(kept) - self.cls_layers(len(kept))]
-        if isinstance(self.schedule, AdaptiveSchedule):  # which compares to know whether to reduce
+        if isinstance(self.schedule, AdaptiveSchedule):  # it compares in order to know whether to reduce
             compared = [before for before, _ in seen[self.schedule.first_layer - 1 : self.schedule.done_at(len(kept))]]
         else:
             compared = [before for before, after in seen if after < before]
         return sum(compared) * hidden_size * min(SENSITIVITY_RANK, hidden_size)
 
     def cls_layers(self, layers: int) -> int:
-        """How many of the last layers of a model of so many compute CLS alone."""
+        """How many of the last layers compute only CLS, in a model with `layers` layers."""
         return int(self.cls_only) if self.rest_from is None else layers - self.rest_from + 1
 
     def check(self, layers: int) -> None:
-        """Raises unless these settings suit a model of so many layers."""
+        """Raises unless these settings fit a model with `layers` layers."""
         self.schedule.check(layers)
         if self.rest_from is None:
             return
@@ -218,7 +196,7 @@ class PyramidConfig:
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_dict` makes an equal config."""
         data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if self.rest_from is None:  # what is written stays as it was before tokens could rest
+        if self.rest_from is None:  # not written, as in versions without it
             del data["rest_from"]
         return {"format": FORMAT_VERSION, **data, "schedule": self.schedule.to_dict()}
 

@@ -25,8 +25,8 @@ class Sizes:
         layers: Encoder layers.
         hidden_size: Width of a token vector.
         intermediate_size: Inner width of the feed-forward network.
-        heads: Attention heads of a model whose CLS reads without keys and values where only CLS is computed; None for
-            a model whose CLS does not.
+        heads: Attention heads of a model that needs no keys and values in layers that compute only CLS; None for other
+            models.
     """
 
     layers: int
@@ -50,7 +50,7 @@ class Cost:
 
     @property
     def ideal_speedup(self) -> float:
-        """Dense over reduced multiply-accumulates: the speed-up if time followed the products alone."""
+        """Dense over reduced multiply-accumulates: the speed-up if only these took time."""
         return self.dense_macs / self.macs
 
     @classmethod
@@ -73,10 +73,10 @@ class Cost:
             hidden_size: Width of a token vector.
             intermediate_size: Inner width of the feed-forward network; four times `hidden_size` if not given.
             placement: Where tokens are dropped; see `pyramidize`.
-            cls_layers: How many of the pyramid's last layers compute queries and feed-forward network for CLS alone.
-                The dense model it is compared with does not.
-            heads: Attention heads of a model whose CLS reads without keys and values where it computes alone, as BERT's
-                does in inference (docs/design/0017-reading-without-keys.md); None counts them for every token.
+            cls_layers: How many of the pyramid's last layers compute queries and feed-forward network only for CLS. The
+                dense model computes them for all tokens.
+            heads: Attention heads of a model that needs no keys and values in these layers, as BERT in inference
+                (docs/design/0017-reading-without-keys.md); None counts them for every token.
         """
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
         if hidden_size < 1 or inner < 1 or (heads is not None and heads < 1):
@@ -126,7 +126,7 @@ def attention_space(
         n: Tokens of the input.
         hidden_size: d.
         reading: "printed" takes l = l_j, as the formula is printed. "attention_input" takes l = l_{j-1}, what layer
-            j's attention really holds, and the only reading that fits the paper's 70 % tables.
+            j's attention really sees, and the only reading that fits the paper's 70 % tables.
         placement: Where tokens are dropped. At the input, attention holds l_j, and the readings agree.
     """
     if reading == "printed":
@@ -164,7 +164,7 @@ def _layer_macs(queries: int, keys: int, feed_forward: int, hidden: int, inner: 
 
 
 def _cls_macs(keys: int, hidden: int, inner: int, heads: int | None) -> int:
-    """One layer in which CLS alone attends to `keys` tokens and goes on."""
+    """One layer that computes only CLS, which attends to `keys` tokens."""
     if heads is None:
         return _layer_macs(1, keys, 1, hidden, inner)
     # Each head's query meets the key's weights and then whole tokens; their mean meets the value's weights.

@@ -8,9 +8,10 @@ import hashlib
 import json
 import random
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from rich.console import Console
@@ -111,21 +112,32 @@ def run_demo(
         f"one epoch, and is tested on {TEST_ROWS:,} others.",
     )
     settings = TrainSettings(epochs=1, learning_rate=1e-4, batch_size=BATCH_SIZE, seed=seed, warmup_ratio=0.1)
-    trained = {}
-    plans: dict[str, Schedule | Literal["dense"]] = {"dense": "dense", "pyramid": SCHEDULE}
-    for name, schedule in plans.items():
-        classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH, device=device)
-        trained[name] = classifier.fit(texts[:used], labels[:used], settings=settings)
-    trained["dense, then pyramid"] = _as_pyramid(trained["dense"])
+    trained = _train(model, texts[:used], labels[:used], settings, device)
     if save:
         trained["pyramid"].save(save)
     test = texts[-TEST_ROWS:], labels[-TEST_ROWS:]
     accuracy = {name: classifier.evaluate(*test)["accuracy"] for name, classifier in trained.items()}
+    parameters = {name: sum(p.numel() for p in clf.model.parameters()) for name, clf in trained.items()}
     ledger = _measure(trained["dense"], trained["pyramid"], test[0][:TIMED_ROWS])
     if as_json:
-        print(json.dumps(_summary(trained, accuracy, ledger, used), indent=1))
+        pyramid, speedup = trained["pyramid"].settings, ledger.entries["pyramid"].speedup_over
+        summary = {
+            "training_rows": used,
+            "test_rows": TEST_ROWS,
+            "accuracy": accuracy,
+            "median_seconds": {name: entry.seconds for name, entry in ledger.entries.items()},
+            "pyramid_speedup_over": {
+                "dense_padded": speedup["padded"],
+                "dense_dynamic": speedup["dynamic"],
+                "dense_length_sorted": speedup["sorted"],
+            },
+            "parameters": parameters,
+            "pyramid": pyramid.to_dict() if pyramid else None,
+            "machine": ledger.machine,
+        }
+        print(json.dumps(summary, indent=1))
         return
-    console.print(_table(trained, accuracy, ledger))
+    console.print(_table(trained, accuracy, parameters, ledger))
     console.print(token_pyramid(trained["pyramid"].explain(SENTENCE)))
     if save:
         console.print(f'\ntry: pyramid-bert explain {save} "your own sentence" --html pyramid.html')
@@ -133,31 +145,35 @@ def run_demo(
         console.print("\nTo keep the model and play with it: pyramid-bert demo --save my-demo")
 
 
-def _as_pyramid(dense: PyramidClassifier) -> PyramidClassifier:
-    """A copy of a dense classifier, turned into a pyramid without any training."""
-    model = pyramidize(copy.deepcopy(dense.model), SCHEDULE)
-    return PyramidClassifier(model, dense.tokenizer, labels=dense.labels, max_length=dense.max_length)
+def _train(
+    model: Path, texts: list[str], labels: list[str], settings: TrainSettings, device: str | None
+) -> dict[str, PyramidClassifier]:
+    """A dense classifier, a pyramid, and the dense one turned into a pyramid without any more training."""
+    trained = {}
+    plans: dict[str, Schedule | Literal["dense"]] = {"dense": "dense", "pyramid": SCHEDULE}
+    for name, schedule in plans.items():
+        classifier = PyramidClassifier.from_pretrained(model, schedule, max_length=PADDED_LENGTH, device=device)
+        trained[name] = classifier.fit(texts, labels, settings=settings)
+    dense = trained["dense"]
+    trained["dense, then pyramid"] = PyramidClassifier(
+        pyramidize(copy.deepcopy(dense.model), SCHEDULE), dense.tokenizer, labels=dense.labels, max_length=PADDED_LENGTH
+    )
+    return trained
 
 
 def _measure(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: list[str]) -> Ledger:
     """The speed ledger of the two, with a progress bar."""
-    items = dense.encode(texts)
-    workload = Workload(items, PADDED_LENGTH, "Rotten Tomatoes", dense.tokenizer.pad_token_id)
-    rounds, warmup = 5, 1
+    workload = Workload(dense.encode(texts), PADDED_LENGTH, "Rotten Tomatoes", dense.tokenizer.pad_token_id)
+    times = {"rounds": 5, "warmup": 1}
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("timing, in turn", total=4 * (rounds + warmup))
-        return measure(
-            dense.model,
-            pyramid.model,
-            workload,
-            batch_size=BATCH_SIZE,
-            rounds=rounds,
-            warmup=warmup,
-            after_each=lambda: bar.advance(task),
-        )
+        task = bar.add_task("timing, in turn", total=4 * sum(times.values()))
+        step = partial(bar.advance, task)
+        return measure(dense.model, pyramid.model, workload, batch_size=BATCH_SIZE, after_each=step, **times)
 
 
-def _table(trained: dict[str, PyramidClassifier], accuracy: dict[str, float], ledger: Ledger) -> Table:
+def _table(
+    trained: dict[str, PyramidClassifier], accuracy: dict[str, float], parameters: dict[str, int], ledger: Ledger
+) -> Table:
     table = Table(
         title="accuracy and speed",
         caption=f"Speed-ups are over the dense model, padded to {PADDED_LENGTH} tokens (what papers count), to the "
@@ -168,42 +184,16 @@ def _table(trained: dict[str, PyramidClassifier], accuracy: dict[str, float], le
     table.add_column("", no_wrap=True)
     for name in trained:
         table.add_column(name, justify="right")
-    sizes = {name: sum(p.numel() for p in classifier.model.parameters()) for name, classifier in trained.items()}
     table.add_row("accuracy", *(f"{accuracy[name]:.1%}" for name in trained))
     entries = [ledger.entries["sorted" if name == "dense" else "pyramid"] for name in trained]
-    for base, words in (
-        ("padded", f"padded to {PADDED_LENGTH}"),
-        ("dynamic", "dynamic padding"),
-        ("sorted", "length-sorted"),
-    ):
+    bases = {"padded": f"padded to {PADDED_LENGTH}", "dynamic": "dynamic padding", "sorted": "length-sorted"}
+    for base, words in bases.items():
         speed = (f"{entry.speedup_over[base]:.2f}x" for entry in entries)
         table.add_row(f"speed-up over {words}", *speed, style="bold" if base == "sorted" else None)
-    table.add_row("parameters", *(f"{sizes[name]:,}" for name in trained))
-    table.add_row("kept of 32 tokens", *(_kept(classifier) for classifier in trained.values()))
+    table.add_row("parameters", *(f"{parameters[name]:,}" for name in trained))
+    kept = []
+    for classifier in trained.values():
+        layers, settings = classifier.model.config.num_hidden_layers, classifier.settings
+        kept.append((32,) * layers if settings is None else settings.schedule.lengths(32, layers))
+    table.add_row("kept of 32 tokens", *(" ".join(map(str, lengths)) for lengths in kept))
     return table
-
-
-def _kept(classifier: PyramidClassifier) -> str:
-    layers = classifier.model.config.num_hidden_layers
-    settings = classifier.settings
-    return " ".join(map(str, (32,) * layers if settings is None else settings.schedule.lengths(32, layers)))
-
-
-def _summary(
-    trained: dict[str, PyramidClassifier], accuracy: dict[str, float], ledger: Ledger, rows: int
-) -> dict[str, Any]:
-    settings, speedup = trained["pyramid"].settings, ledger.entries["pyramid"].speedup_over
-    return {
-        "training_rows": rows,
-        "test_rows": TEST_ROWS,
-        "accuracy": accuracy,
-        "median_seconds": {name: entry.seconds for name, entry in ledger.entries.items()},
-        "pyramid_speedup_over": {
-            "dense_padded": speedup["padded"],
-            "dense_dynamic": speedup["dynamic"],
-            "dense_length_sorted": speedup["sorted"],
-        },
-        "parameters": {name: sum(p.numel() for p in c.model.parameters()) for name, c in trained.items()},
-        "pyramid": settings.to_dict() if settings else None,
-        "machine": ledger.machine,
-    }

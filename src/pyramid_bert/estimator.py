@@ -9,7 +9,7 @@ from .checks import check_choice
 
 
 class Estimator:
-    """Keeps the parameters of the constructor as they are given, which is all that `sklearn.base.clone` asks for.
+    """Keeps the parameters of the constructor as they are given: `sklearn.base.clone` needs no more.
 
     Attributes:
         LOADED: The attributes that `_load` sets. Asking for one of them loads all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import sys
@@ -85,6 +86,19 @@ def _mode_of_new_files() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def to_json(value: Any, **form: Any) -> str:
+    """JSON text; NaN and infinity, which JSON lacks, become null. `form` is what `json.dumps` takes."""
+    return json.dumps(_finite(value), allow_nan=False, **form)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # ---- folders ----

@@ -44,7 +44,9 @@ def flip(data: bytes, random: Random) -> bytes:
 def insert(data: bytes, random: Random) -> bytes:
     """Some bytes more."""
     place = random.randrange(len(data) + 1)
-    more = random.choice([b"\x00", b"\n", b'"', b"{", b"[" * 5000, b"\xff\xfe", b"\r\n", b"\t", b",", b"\xed\xa0\x80", b"\x1b[2J"])
+    more = random.choice(
+        [b"\x00", b"\n", b'"', b"{", b"[" * 5000, b"\xff\xfe", b"\r\n", b"\t", b",", b"\xed\xa0\x80", b"\x1b[2J"]
+    )
     return data[:place] + more + data[place:]
 
 
@@ -58,7 +60,18 @@ def repeat(data: bytes, random: Random) -> bytes:
 def replace_all(data: bytes, random: Random) -> bytes:
     """Another file altogether."""
     return random.choice(
-        [b"", b"\x00" * 100, b"{}", b"[]", b"null", b"[" * 100_000, b'{"a":' * 50_000, b"\x80\x04N.", b"PK\x03\x04", b"\xff" * 64]
+        [
+            b"",
+            b"\x00" * 100,
+            b"{}",
+            b"[]",
+            b"null",
+            b"[" * 100_000,
+            b'{"a":' * 50_000,
+            b"\x80\x04N.",
+            b"PK\x03\x04",
+            b"\xff" * 64,
+        ]
     )
 
 
@@ -95,13 +108,15 @@ def json_value(data: bytes, random: Random) -> bytes:
             if kind == 0:
                 del container[key]
             elif kind == 1 and isinstance(container, dict):
-                container[random.choice(["auto_map", "quantization_config", "x", "format", "pyramid", "transformers_weights"])] = (
-                    random.choice(HOSTILE)
-                )
+                container[
+                    random.choice(["auto_map", "quantization_config", "x", "format", "pyramid", "transformers_weights"])
+                ] = random.choice(HOSTILE)
             elif kind == 2:
                 old = container[key]
                 if isinstance(old, int | float) and not isinstance(old, bool):
-                    container[key] = random.choice([old + 1, old - 1, old * 2, -old, old * 10**6, str(old), [old], float(old)])
+                    container[key] = random.choice(
+                        [old + 1, old - 1, old * 2, -old, old * 10**6, str(old), [old], float(old)]
+                    )
                 else:
                     container[key] = [old]
             else:
@@ -130,7 +145,9 @@ def _joined(header: dict[str, Any], body: bytes) -> bytes:
 def header_value(data: bytes, random: Random) -> bytes:
     """A hostile value in the header."""
     header, body = _parts(data)
-    return _joined(json.loads(json_value(json.dumps(header).encode(), random).decode("utf-8", "surrogatepass")) or {}, body)
+    return _joined(
+        json.loads(json_value(json.dumps(header).encode(), random).decode("utf-8", "surrogatepass")) or {}, body
+    )
 
 
 def header_length(data: bytes, random: Random) -> bytes:
@@ -152,7 +169,9 @@ def drop_tensors(data: bytes, random: Random) -> bytes:
     from safetensors.torch import load, save
 
     tensors = load(data)
-    part = random.choice(["embeddings", "layer.0", "layer.1", "pooler", "classifier", "query", "LayerNorm", random.choice(list(tensors))])
+    part = random.choice(
+        ["embeddings", "layer.0", "layer.1", "pooler", "classifier", "query", "LayerNorm", random.choice(list(tensors))]
+    )
     return save({name: tensor for name, tensor in tensors.items() if part not in name} or tensors)
 
 
@@ -175,7 +194,14 @@ def reshape_tensor(data: bytes, random: Random) -> bytes:
     tensors = load(data)
     name = random.choice(list(tensors))
     tensor = tensors[name]
-    choices = [tensor[:1], tensor.flatten(), tensor[None], torch.cat([tensor, tensor]), tensor.to(torch.int8), tensor.double()]
+    choices = [
+        tensor[:1],
+        tensor.flatten(),
+        tensor[None],
+        torch.cat([tensor, tensor]),
+        tensor.to(torch.int8),
+        tensor.double(),
+    ]
     tensors[name] = random.choice(choices).contiguous()
     return save(tensors)
 
@@ -185,7 +211,9 @@ def more_tensors(data: bytes, random: Random) -> bytes:
     from safetensors.torch import load, save
 
     tensors = load(data)
-    more = {name.replace("layer.0.", "layer.9."): tensor.clone() for name, tensor in tensors.items() if "layer.0." in name}
+    more = {
+        name.replace("layer.0.", "layer.9."): tensor.clone() for name, tensor in tensors.items() if "layer.0." in name
+    }
     return save({**tensors, **more})
 
 
@@ -232,7 +260,20 @@ def field_value(data: bytes, random: Random) -> bytes:
     place = random.randrange(len(lines))
     separator = b"\t" if b"\t" in data else b","
     fields = lines[place].split(separator)
-    more = [b"", b'"', b'"a,b"', b"\x00", b"nan", b"1e999", b"a" * 200_000, b"\xff", b"\xed\xa0\x80", b"=1+1", "𝕏\u2028\u202e".encode(), b"\r"]
+    more = [
+        b"",
+        b'"',
+        b'"a,b"',
+        b"\x00",
+        b"nan",
+        b"1e999",
+        b"a" * 200_000,
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"=1+1",
+        "𝕏\u2028\u202e".encode(),
+        b"\r",
+    ]
     fields[random.randrange(len(fields))] = random.choice(more)
     if random.random() < 0.3:
         fields.insert(random.randrange(len(fields) + 1), random.choice(more))

@@ -74,8 +74,15 @@ def main() -> int:
     for name in names:
         start = time.monotonic()
         found = watched(name, list(range(args.first, args.first + each)), args.limit)
-        kinds = Counter("bad" if state == "bad" else what if what in ("same", "other") else "refused" for _, state, what in found)
-        print(f"{name:18}", *(f"{kind} {kinds[kind]:5}" for kind in ("same", "other", "refused", "bad")), f"{time.monotonic() - start:6.0f} s", flush=True)
+        kinds = Counter(
+            "bad" if state == "bad" else what if what in ("same", "other") else "refused" for _, state, what in found
+        )
+        print(
+            f"{name:18}",
+            *(f"{kind} {kinds[kind]:5}" for kind in ("same", "other", "refused", "bad")),
+            f"{time.monotonic() - start:6.0f} s",
+            flush=True,
+        )
         for seed, state, what in found:
             if state == "bad":
                 bad += 1

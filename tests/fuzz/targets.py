@@ -115,7 +115,9 @@ def _table(name: str) -> Callable[[Path], None]:
             pq.write_table(pa.Table.from_pylist(ROWS), target)
         else:
             text = io.StringIO()
-            writer = csv.DictWriter(text, ["text", "label"], delimiter="\t" if ".tsv" in name else ",", lineterminator="\n")
+            writer = csv.DictWriter(
+                text, ["text", "label"], delimiter="\t" if ".tsv" in name else ",", lineterminator="\n"
+            )
             writer.writeheader()
             writer.writerows(ROWS)
             data = text.getvalue().encode()
@@ -136,7 +138,9 @@ def _labelled(name: str) -> Callable[[Path], object]:
         if any("prediction" not in row for row in rows):
             raise Broken("a row without an answer")
         # What was read must also come back from the formats that people use.
-        _command("predict", SAVED / "classifier", "--data", folder / name, "--out", folder / "out.csv", "--device", "cpu")
+        _command(
+            "predict", SAVED / "classifier", "--data", folder / name, "--out", folder / "out.csv", "--device", "cpu"
+        )
         return [(row.get("text"), row["prediction"]) for row in rows]
 
     return use
@@ -157,7 +161,16 @@ def _parts(folder: Path) -> None:
     real, stream._join = stream._join, _stop
     try:
         with contextlib.suppress(_Stopped):
-            _command("predict", SAVED / "classifier", "--data", folder / "in.csv", "--out", folder / "out.jsonl", "--device", "cpu")
+            _command(
+                "predict",
+                SAVED / "classifier",
+                "--data",
+                folder / "in.csv",
+                "--out",
+                folder / "out.jsonl",
+                "--device",
+                "cpu",
+            )
     finally:
         stream._join = real
 
@@ -178,6 +191,7 @@ def _resumed(folder: Path) -> object:
 
 
 # ---- experiments and their results ----
+
 
 def _experiment(folder: Path) -> None:
     source = Path(__file__).parent.parent.parent / "experiments" / "ablation-m.toml"

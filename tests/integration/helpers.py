@@ -1,4 +1,4 @@
-"""What several tests of training need: the weights of a classifier, and a training run that is stopped."""
+"""What several tests need: a short training run, the weights of a classifier, a run that is stopped, the commands."""
 
 from contextlib import contextmanager
 
@@ -6,7 +6,26 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
+from pyramid_bert import PyramidClassifier, Schedule
+from pyramid_bert.cli import main
 from pyramid_bert.training import PyramidTrainer
+
+SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
+FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}
+
+
+def fresh(folder, **settings):
+    return PyramidClassifier.from_pretrained(folder, SCHEDULE, **settings)
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def output(capsys, *arguments):
+    """What a command prints, which must succeed."""
+    assert run(*arguments) == 0
+    return capsys.readouterr().out
 
 
 def weights(classifier):

@@ -106,13 +106,24 @@ def test_a_share_out_of_range_is_a_usage_error(capsys, model, share):
     assert "must be a share in 0-1" in err
 
 
-def test_an_adaptive_schedule_by_the_command_line(capsys, learner_dir, sentiment_files, tmp_path):
-    out = tmp_path / "adaptive"
-    words = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", out, "--epochs", "0.1")
-    assert call(capsys, *words, "--adaptive-radius", "0.8", "--adaptive-steps", "4", "--min-tokens", "3")[0] == 0
-    loaded = PyramidClassifier.load(out)
+@pytest.fixture
+def trained(capsys, learner_dir, sentiment_files, tmp_path):
+    """Trains with some options and certifies the result: (exit code, classifier or None, stderr)."""
+
+    def train(*words):
+        data = ("--train", sentiment_files / "train.csv", "--out", tmp_path / "out", "--epochs", "0.1", "--overwrite")
+        code, _, err = call(capsys, "train", "--model", learner_dir, *data, *words)
+        if code:
+            return code, None, err
+        assert call(capsys, "certify", tmp_path / "out", "--data", sentiment_files / "dev.csv")[0] == 0
+        return code, PyramidClassifier.load(tmp_path / "out"), err
+
+    return train
+
+
+def test_an_adaptive_schedule_by_the_command_line(capsys, trained):
+    _, loaded, _ = trained("--adaptive-radius", "0.8", "--adaptive-steps", "4", "--min-tokens", "3")
     assert loaded.settings.schedule == Schedule.adaptive(0.8, steps=4, min_tokens=3)
-    assert call(capsys, "certify", out, "--data", sentiment_files / "dev.csv")[0] == 0
     for wrong, message in (
         (("--adaptive-radius", "0"), "radius must be in (0, 1]"),
         (("--adaptive-radius", "0.8", "--keep-ratio", "0.5"), "'keep-ratio'"),
@@ -123,23 +134,11 @@ def test_an_adaptive_schedule_by_the_command_line(capsys, learner_dir, sentiment
         assert (code, message in err) == (2, True), err
 
 
-def test_clusters_that_follow_the_text_and_rest_by_the_command_line(capsys, learner_dir, sentiment_files, tmp_path):
-    out = tmp_path / "clusters"
-    words = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", out, "--epochs", "0.1")
-    lengths = ("--adaptive-radius", "0.5", "--adaptive-growth", "1.2", "--last-layer", "1", "--min-tokens", "2")
-    assert call(capsys, *words, *lengths, "--selector", "cluster", "--rest-from", "2")[0] == 0
-    loaded = PyramidClassifier.load(out)
+def test_clusters_that_follow_the_text_and_rest_by_the_command_line(trained):
+    words = "--adaptive-radius 0.5 --adaptive-growth 1.2 --last-layer 1 --min-tokens 2 --selector cluster".split()
+    _, loaded, _ = trained(*words, "--rest-from", "2")
     assert loaded.settings.schedule == Schedule.adaptive(0.5, growth=1.2, last_layer=1, min_tokens=2)
     assert (loaded.settings.selector, loaded.settings.rest_from) == ("cluster", 2)
-    assert call(capsys, "certify", out, "--data", sentiment_files / "dev.csv")[0] == 0
-    code, _, err = call(capsys, *words, *lengths, "--selector", "cluster", "--rest-from", "1", "--overwrite")
+    code, _, err = trained(*words, "--rest-from", "1")
     assert code == 2
     assert "rest_from must be an integer of at least 2, got 1" in err
-
-
-def test_too_few_rows(capsys, model, tmp_path):
-    few = tmp_path / "few.csv"
-    few.write_text("text\n" + "a fine film\n" * 49)
-    code, _, err = call(capsys, "certify", model, "--data", few)
-    assert code == 1
-    assert "at least 50 texts to be calibrated on, got 49" in err

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from helpers import run
 
 from pyramid_bert import PyramidClassifier, Schedule, is_pyramid
 from pyramid_bert.errors import DataError, PyramidError
@@ -45,25 +46,17 @@ def test_save_and_load_give_the_same_classifier(trained, sentiment, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_save_refuses_a_folder_with_other_files(trained, tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(PyramidError, match="holds other files"):
-        trained.save(tmp_path)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
-
-
 def test_save_and_train_keep_what_they_did_not_write(trained, sentiment_files, learner_dir, tmp_path):
-    from pyramid_bert.cli import main
-
     trained.save(tmp_path / "model")
-    (tmp_path / "model" / "notes.md").write_text("mine")
-    with pytest.raises(PyramidError, match=r"holds other files, for example notes\.md"):
-        trained.save(tmp_path / "model")
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "thesis.txt").write_text("years of work")
-    train = ["train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv")]
-    assert main([*train, "--out", str(tmp_path / "project")]) == 1
-    assert [path.name for path in (tmp_path / "project").iterdir()] == ["thesis.txt"]
+    for folder in ("model", "project"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "notes.md").write_text("mine")
+        with pytest.raises(PyramidError, match=r"holds other files, for example notes\.md"):
+            trained.save(tmp_path / folder)
+        assert (tmp_path / folder / "notes.md").read_text() == "mine"
+    train = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv")
+    assert run(*train, "--out", tmp_path / "project") == 1
+    assert [path.name for path in (tmp_path / "project").iterdir()] == ["notes.md"]
 
 
 def test_save_through_a_link_and_a_failed_swap(trained, tmp_path, monkeypatch):
@@ -98,20 +91,14 @@ def test_a_saved_pyramid_keeps_what_is_not_named(tiny_model_dir, tmp_path):
         PyramidClassifier.from_pretrained(tmp_path / "m", "dense", metric="cosine")
 
 
-def test_integer_labels_come_back_as_integers(tiny_model_dir, sentiment, tmp_path):
+def test_pairs_and_integer_labels(tiny_model_dir, sentiment, tmp_path):
     texts, labels = sentiment(32)
-    numbers = [3 if label == "pos" else -1 for label in labels]
-    clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE).fit(texts, numbers, **{**FAST, "epochs": 1})
-    clf.save(tmp_path / "m")
-    assert set(PyramidClassifier.load(tmp_path / "m").predict(texts).tolist()) <= {-1, 3}
-
-
-def test_pairs(tiny_model_dir, sentiment):
-    texts, labels = sentiment(32)
-    pairs = [(text, "it is a film") for text in texts]
-    clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE).fit(pairs, labels, **{**FAST, "epochs": 1})
+    pairs, numbers = [(text, "it is a film") for text in texts], [3 if label == "pos" else -1 for label in labels]
+    clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE).fit(pairs, numbers, **{**FAST, "epochs": 1})
     assert clf.predict_proba(pairs[:5]).shape == (5, 2)
     assert " ‖ " in clf.explain(pairs[0]).text
+    clf.save(tmp_path / "m")
+    assert set(PyramidClassifier.load(tmp_path / "m").predict(pairs).tolist()) <= {-1, 3}
 
 
 def test_regression(learner_dir, sentiment, tmp_path):
@@ -126,42 +113,30 @@ def test_regression(learner_dir, sentiment, tmp_path):
 
 
 def test_explain_tells_the_way_of_every_token(trained):
-    explanation = trained.explain("the film is a story and it has some brilliant music for you")
-    n = len(explanation.tokens)
+    text = "the film is a story and it has some brilliant music for you"
+    before = trained.predict_logits([text])
+    explanation = trained.explain(text)
+    assert np.array_equal(trained.predict_logits([text]), before)  # explaining changes nothing
     assert explanation.tokens[0] == "[CLS]"
-    assert [len(view.kept) for view in explanation.layers] == list(SCHEDULE.lengths(n, 4))
+    assert [len(view.kept) for view in explanation.layers] == list(SCHEDULE.lengths(len(explanation.tokens), 4))
     for view in explanation.layers:
         assert view.kept[0] == 0
         assert set(view.home) <= set(view.kept)
         assert all(view.home[position] == position for position in view.kept)
-    assert explanation.prediction in ("neg", "pos")
-    assert explanation.dense_prediction in ("neg", "pos")
-    assert sum(explanation.probabilities.values()) == pytest.approx(1)
     assert explanation.layers[1].radius > 0
-
-
-def test_the_dense_answer_stands_beside_the_pyramids(trained):
-    explanation = trained.explain("the film is a brilliant story")
-    dense = explanation.dense_probabilities
-    assert dense.keys() == explanation.probabilities.keys()
-    assert max(dense, key=dense.get) == explanation.dense_prediction
-    assert abs(sum(dense.values()) - 1) < 1e-5
-
-
-def test_explaining_changes_nothing(trained, sentiment):
-    texts, _ = sentiment(5)
-    before = trained.predict_logits(texts)
-    trained.explain(texts[0])
-    assert np.array_equal(trained.predict_logits(texts), before)
+    for prediction, chances in (
+        (explanation.prediction, explanation.probabilities),
+        (explanation.dense_prediction, explanation.dense_probabilities),
+    ):
+        assert list(chances) == ["neg", "pos"]
+        assert max(chances, key=chances.get) == prediction
+        assert sum(chances.values()) == pytest.approx(1)
 
 
 def test_dense_and_default_schedules(tiny_model_dir):
     assert not is_pyramid(PyramidClassifier.from_pretrained(tiny_model_dir, "dense").model)
-    assert is_pyramid(PyramidClassifier.from_pretrained(tiny_model_dir).model)
-
-
-def test_a_trained_dense_classifier_is_used_as_it_is(tiny_model_dir):
-    clf = PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULE)
+    clf = PyramidClassifier.from_pretrained(tiny_model_dir)  # a trained dense classifier keeps its head
+    assert is_pyramid(clf.model)
     assert set(clf.predict(["a fine film"])) <= {"LABEL_0", "LABEL_1"}
 
 

@@ -5,31 +5,24 @@ import subprocess
 import sys
 
 import pytest
+from helpers import output, run
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import COMMANDS, main
 from pyramid_bert.cli.options import print_json
-from pyramid_bert.errors import PyramidError
+from pyramid_bert.errors import DataError, PyramidError
 
 
 @pytest.fixture(scope="module")
 def model(learner_dir, sentiment_files, tmp_path_factory):
     """A pyramid trained by the command line."""
     out = tmp_path_factory.mktemp("cli") / "model"
-    code = main(
-        [
-            *("train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv"), "--out", str(out)),
-            *("--keep-ratio", "0.5", "--first-layer", "2", "--last-layer", "3", "--min-tokens", "3"),
-            *("--epochs", "8", "--learning-rate", "2e-3", "--batch-size", "16"),
-        ]
+    how = (
+        "--keep-ratio 0.5 --first-layer 2 --last-layer 3 --min-tokens 3 --epochs 8 --learning-rate 2e-3 --batch-size 16"
     )
-    assert code == 0
+    train = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", out)
+    assert run(*train, *how.split()) == 0
     return out
-
-
-def output(capsys, *arguments):
-    assert main([str(argument) for argument in arguments]) == 0
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -59,8 +52,8 @@ def test_every_command_that_runs_a_model_takes_a_device(capsys, command):
 
 def test_a_device_that_is_not_there(capsys, model, monkeypatch):
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
-    assert main(["predict", str(model), "a fine film", "--device", "mps"]) == 1
-    assert capsys.readouterr().err == ("pyramid-bert: torch sees no device 'mps' here, only cpu; use one, or 'auto'\n")
+    assert run("predict", model, "a fine film", "--device", "mps") == 1
+    assert capsys.readouterr().err == "pyramid-bert: torch sees no device 'mps' here, only cpu; use one, or 'auto'\n"
 
 
 def test_train_evaluate_predict_explain(capsys, model, sentiment_files, tmp_path):
@@ -86,24 +79,23 @@ def test_train_evaluate_predict_explain(capsys, model, sentiment_files, tmp_path
     assert len(data["layers"]) == 4
 
 
-def test_train_refuses_to_overwrite_and_dev_labels_are_checked_first(
-    capsys, model, learner_dir, sentiment_files, tmp_path
-):
-    train = ["train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv")]
-    assert main([*train, "--out", str(model)]) == 1
+def test_train_refuses_to_overwrite(capsys, model, learner_dir, sentiment_files):
+    assert run("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", model) == 1
     assert "holds a trained model already" in capsys.readouterr().err
-    dev = tmp_path / "dev.csv"
-    dev.write_text("text,label\nthe film,meh\n")
-    assert main([*train, "--dev", str(dev), "--out", str(tmp_path / "new")]) == 1
-    assert "'meh', which the model does not know" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
 
 
-def test_evaluate_names_the_row_of_an_unknown_label(capsys, model, tmp_path):
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("the film,meh", "the label is 'meh', which the model does not know"),
+        (f"{'fine ' * 200},pos", "the text has 202 tokens and the model reads at most 128; shorten it"),
+    ],
+)
+def test_evaluate_names_the_row_that_it_cannot_use(capsys, model, tmp_path, row, message):
     data = tmp_path / "test.csv"
-    data.write_text("text,label\nthe film,pos\nthe film,meh\n")
-    assert main(["evaluate", str(model), "--data", str(data)]) == 1
-    assert f"{data}, row 2: the label is 'meh', which the model does not know" in capsys.readouterr().err
+    data.write_text(f"text,label\nthe film,pos\n{row}\n")
+    assert run("evaluate", model, "--data", data) == 1
+    assert f"{data}, row 2: {message}" in capsys.readouterr().err
 
 
 def test_schedule_prints_the_paper(capsys):
@@ -124,112 +116,104 @@ def test_schedule_reads_a_models_sizes(capsys, learner_dir):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("call", "code", "message"),
     [
-        (["schedule", "--keep-ratio", "1.5", "--last-layer", "3"], 2, "keep_ratio must be in (0, 1], got 1.5"),
-        (["schedule", "--schedule", "constant", "--last-layer", "3"], 2, "unexpected argument 'last-layer'"),
-        (["schedule", "--lengths", "8,x"], 2, "--lengths takes whole numbers"),
-        (["schedule", "--schedule", "random"], 2, "schedule-seed"),
-        (["predict", "nowhere/at/all", "text"], 1, "no model folder at nowhere/at/all"),
-        (["predict", "somewhere"], 2, "give texts to label, or a file"),
-        (["evaluate", "m", "--data", "none.csv"], 1, "no such file: none.csv"),
-        (["train", "--model", "m", "--train", "none.csv", "--out", "o"], 1, "no such file"),
-        (["schedule", "--hidden-size", "0"], 2, "sizes must be at least 1"),
-        (["schedule", "--n", "0"], 2, "n must be an integer of at least 1, got 0"),
-        (["schedule", "--placement", "input"], 2, "--placement input goes with --schedule input_only"),
-        (["explain", "m", "text", "--html", "."], 1, "it is a folder; name a file"),
-        (["schedule", "--model", "nowhere"], 1, "cannot read the sizes of a model"),
+        ("schedule --keep-ratio 1.5 --last-layer 3", 2, "keep_ratio must be in (0, 1], got 1.5"),
+        ("schedule --schedule constant --last-layer 3", 2, "unexpected argument 'last-layer'"),
+        ("schedule --lengths 8,x", 2, "--lengths takes whole numbers"),
+        ("schedule --schedule random", 2, "schedule-seed"),
+        ("schedule --hidden-size 0", 2, "sizes must be at least 1"),
+        ("schedule --n 0", 2, "n must be an integer of at least 1, got 0"),
+        ("schedule --placement input", 2, "--placement input goes with --schedule input_only"),
+        ("schedule --model nowhere", 1, "cannot read the sizes of a model"),
+        ("predict nowhere/at/all text", 1, "no model folder at nowhere/at/all"),
+        ("predict somewhere", 2, "give texts to label, or a file"),
+        ("predict m text --out o.csv", 2, "--out goes with --data"),
+        ("evaluate m --data none.csv", 1, "no such file: none.csv"),
+        ("explain m text --html .", 1, "it is a folder; name a file"),
+        ("train --train a.csv --out o", 2, "give the model to start from with --model, or a --teacher"),
+        ("train --model m --out o --train none.csv", 1, "no such file"),
+        ("train --model m --out o", 2, "give your own data with --train, or a --task"),
+        ("train --model m --out o --train a.csv --task sst2", 2, "not both, not neither"),
+        ("train --model m --out o --task sst2 --dev a.csv", 2, "--dev goes with --train"),
+        ("train --model m --out o --task sst2 --text-column sentence", 2, "a --task knows its columns"),
+        ("train --model m --out o --train a.csv --data glue", 2, "--data goes with --task"),
+        ("train --model m --out o --task sst2 --target classes", 2, "--target goes with --train"),
+        ("train --model m --out o --train a.csv --temperature 3", 2, "--temperature goes with --teacher"),
+        ("train --model m --out o --train a.csv --patience 2", 2, "--patience needs data to evaluate on"),
+        ("train --model m --out o --task sst3", 2, "unknown task 'sst3'; did you mean 'sst2'"),
+        ("train --model m --out o --train {csv} --epochs 0", 2, "epochs must be a number"),
+        ("train --model m --out o --train {csv} --seed -1", 2, "seed must be an integer"),
+        (
+            "train --model m --out o --train {csv} --keep-ratio 0.5 --last-layer 2 --selector corset",
+            *(2, "did you mean 'coreset'"),
+        ),
+        (
+            "train --model m --out o --train {csv} --keep-ratio 0.5 --last-layer 2 --dense",
+            *(2, "--dense keeps every token"),
+        ),
     ],
 )
-def test_mistakes_get_a_message_and_no_traceback(capsys, arguments, code, message):
-    assert main(arguments) == code
+def test_mistakes_get_a_message_before_any_work(capsys, sentiment_files, tmp_path, monkeypatch, call, code, message):
+    monkeypatch.chdir(tmp_path)
+    assert run(*(word.format(csv=sentiment_files / "train.csv") for word in call.split())) == code
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--epochs", "0"], "epochs must be a number"),
-        (["--seed", "-1"], "seed must be an integer"),
-        (["--keep-ratio", "0.5", "--last-layer", "2", "--selector", "corset"], "did you mean 'coreset'"),
-        (["--dense", "--keep-ratio", "0.5", "--last-layer", "2"], "--dense keeps every token"),
-    ],
-)
-def test_train_refuses_wrong_options_before_it_loads_anything(capsys, sentiment_files, tmp_path, options, message):
-    train = ["train", "--model", "nowhere/at/all", "--train", str(sentiment_files / "train.csv")]
-    assert main([*train, "--out", str(tmp_path / "out"), *options]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "give your own data with --train, or a --task"),
-        (["--train", "a.csv", "--task", "sst2"], "not both, not neither"),
-        (["--task", "sst2", "--dev", "a.csv"], "--dev goes with --train"),
-        (["--task", "sst2", "--text-column", "sentence"], "a --task knows its columns"),
-        (["--train", "a.csv", "--data", "glue"], "--data goes with --task"),
-        (["--task", "sst2", "--target", "classes"], "--target goes with --train"),
-        (["--train", "a.csv", "--temperature", "3"], "--temperature goes with --teacher"),
-        (["--train", "a.csv", "--patience", "2"], "--patience needs data to evaluate on"),
-        (["--task", "sst3"], "unknown task 'sst3'; did you mean 'sst2'"),
-    ],
-)
-def test_train_options_that_do_not_fit_together(capsys, tmp_path, options, message):
-    assert main(["train", "--model", "nowhere/at/all", "--out", str(tmp_path / "out"), *options]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "name", "value"),
-    [
-        ([], "bf16", False),
-        (["--bf16"], "bf16", True),
-        (["--warmup-ratio", "0.1"], "warmup_ratio", 0.1),
-        (["--weight-decay", "0.01"], "weight_decay", 0.01),
-    ],
-)
-def test_settings_are_those_that_were_asked_for(
-    capsys, learner_dir, sentiment_files, tmp_path, monkeypatch, options, name, value
-):
+def test_settings_are_those_that_were_asked_for(capsys, learner_dir, sentiment_files, tmp_path, monkeypatch):
     def fit(self, texts, labels, *, settings, **places):
-        raise PyramidError(f"{name} is {getattr(settings, name)}")
+        raise PyramidError(f"{settings.bf16} {settings.warmup_ratio} {settings.weight_decay}")
 
     monkeypatch.setattr(PyramidClassifier, "fit", fit)
-    train = ["train", "--model", str(learner_dir), "--train", str(sentiment_files / "train.csv")]
-    assert main([*train, "--out", str(tmp_path / "out"), *options]) == 1
-    assert f"{name} is {value}" in capsys.readouterr().err
-
-
-def test_train_needs_a_model_or_a_teacher(capsys):
-    assert main(["train", "--train", "a.csv", "--out", "o"]) == 2
-    assert "give the model to start from with --model, or a --teacher" in capsys.readouterr().err
+    train = ("train", "--model", learner_dir, "--train", sentiment_files / "train.csv", "--out", tmp_path / "out")
+    for options, said in (("", "False 0.0 0.0"), ("--bf16 --warmup-ratio 0.1 --weight-decay 0.01", "True 0.1 0.01")):
+        assert run(*train, *options.split()) == 1
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("train", "dev", "message"),
+    ("train", "dev", "options", "message"),
     [
-        ("text,label\nfine,a\ndull,a\n", None, "train.csv"),
-        ("text,label\nfine,0.5\ndull,nan\n", None, "train.csv, row 2"),
-        ("text,label\nfine,a\ndull,b\n", "text,label\nfine,a\ndull,c\n", "dev.csv, row 2"),
-        ("text,label\nfine,a\ndull,b\n", "text,label\n", "dev.csv has no rows"),
-        ("sentence,label\nfine,a\n", None, "no column 'text'"),
+        ("fine,a\ndull,a\n", "", (), "train.csv"),
+        ("fine,0.5\ndull,nan\n", "", (), "train.csv, row 2"),
+        (
+            "fine,a\ndull,b\n",
+            "text,label\nfine,a\ndull,c\n",
+            (),
+            "dev.csv, row 2: the label is 'c', which the model does",
+        ),
+        ("fine,a\ndull,b\n", "text,label\n", (), "dev.csv has no rows"),
+        (
+            "fine,good\n",
+            "",
+            ("--target", "number"),
+            "train.csv, row 1: the label is 'good'; a regression target must be",
+        ),
+        ("fine,1.0\ndull,0.5\n", "", ("--target", "classes"), "train.csv, row 2: the label is 0.5; a class must be"),
     ],
 )
-def test_bad_data_is_named_before_a_model_is_loaded(capsys, tmp_path, train, dev, message):
-    (tmp_path / "train.csv").write_text(train)
-    (tmp_path / "dev.csv").write_text(dev or "")
-    options = ["--dev", str(tmp_path / "dev.csv")] if dev else []
-    call = ["train", "--model", "nowhere/at/all", "--train", str(tmp_path / "train.csv")]
-    assert main([*call, "--out", str(tmp_path / "out"), *options]) == 1
+def test_bad_data_is_named_before_a_model_is_loaded(capsys, tmp_path, train, dev, options, message):
+    (tmp_path / "train.csv").write_text(f"text,label\n{train}")
+    (tmp_path / "dev.csv").write_text(dev)
+    call = (
+        "train",
+        "--model",
+        "nowhere/at/all",
+        "--train",
+        tmp_path / "train.csv",
+        "--out",
+        tmp_path / "out",
+        *options,
+    )
+    assert run(*call, *(("--dev", tmp_path / "dev.csv") if dev else ())) == 1
     error = capsys.readouterr().err
     assert message in error
     assert "model folder" not in error
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
@@ -279,22 +263,15 @@ def test_mnli_is_evaluated_on_both_of_its_dev_sets(capsys, learner_dir, glue, tm
     assert metrics == json.loads(output(capsys, "evaluate", tmp_path / "model", *task))
 
 
-def test_wrong_call_exits_with_2(capsys):
+def test_wrong_call_exits_with_2_and_debug_shows_the_traceback():
     with pytest.raises(SystemExit) as end:
         main(["trian"])
     assert end.value.code == 2
-
-
-def test_debug_shows_the_traceback():
-    from pyramid_bert.errors import DataError
-
     with pytest.raises(DataError):
         main(["evaluate", "m", "--data", "none.csv", "--debug"])
 
 
 def test_what_is_not_a_number_is_null_in_json(capsys):
     print_json({"spearman": float("nan"), "rows": [1.5, (float("inf"), 2)], "name": "ä"})
-    assert (
-        capsys.readouterr().out
-        == json.dumps({"spearman": None, "rows": [1.5, [None, 2]], "name": "ä"}, ensure_ascii=False, indent=1) + "\n"
-    )
+    expected = {"spearman": None, "rows": [1.5, [None, 2]], "name": "ä"}
+    assert capsys.readouterr().out == json.dumps(expected, ensure_ascii=False, indent=1) + "\n"

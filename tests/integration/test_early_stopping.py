@@ -5,20 +5,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from helpers import same, stopped_at, weights
+from helpers import FAST, fresh, same, stopped_at, weights
 
-from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.errors import CheckpointError, DataError, MissingExtraError, PyramidError, UnknownNameError
-from pyramid_bert.training import LengthSampler, PyramidTrainer, TrainSettings
+from pyramid_bert.training import LengthSampler, PyramidTrainer
 from pyramid_bert.training.callbacks import Pace
 from pyramid_bert.training.checkpoints import last_complete_checkpoint
-
-SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
-FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}
-
-
-def fresh(folder):
-    return PyramidClassifier.from_pretrained(folder, SCHEDULE)
 
 
 def dev_values(clf, name="dev_accuracy"):
@@ -51,8 +43,7 @@ def scores(monkeypatch):
 @pytest.mark.parametrize("kept", [True, False])
 def test_training_stops_without_gain_and_returns_to_the_best(tiny_model_dir, sentiment, tmp_path, scores, kept):
     seen = scores([0.5, 0.7, 0.7, 0.6, 0.9])
-    folder = tmp_path if kept else None
-    settings = {**FAST, "epochs": 9, "patience": 2, "output_dir": folder}
+    settings = {**FAST, "epochs": 9, "patience": 2, "output_dir": tmp_path if kept else None}
     clf = fresh(tiny_model_dir).fit(*sentiment(64), dev=sentiment(32, 1), **settings)
     assert dev_values(clf) == [0.5, 0.7, 0.7, 0.6]  # an equal value is no gain; the fifth epoch never came
     assert same(weights(clf), seen[1])
@@ -109,39 +100,41 @@ def test_a_run_that_had_stopped_early_does_not_go_on(tiny_model_dir, tmp_path, s
 
 
 @pytest.mark.parametrize(
-    ("metric", "values", "exhausted"),
+    ("metric", "going", "exhausted"),
     [
-        ("accuracy", [], False),
-        ("accuracy", [0.5], False),
-        ("accuracy", [0.5, 0.4], False),
-        ("accuracy", [0.5, 0.4, 0.5], True),
-        ("accuracy", [0.5, 0.6, 0.5], False),
-        ("rmse", [0.5, 0.4, 0.3], False),
-        ("rmse", [0.5, 0.6, 0.7], True),
-        ("spearman", [math.nan, 0.1, 0.1], False),
-        ("spearman", [0.1, math.nan, math.nan], True),
+        ("accuracy", ([], [0.5], [0.5, 0.4], [0.5, 0.6, 0.5]), [0.5, 0.4, 0.5]),
+        ("rmse", ([0.5, 0.4, 0.3],), [0.5, 0.6, 0.7]),
+        ("spearman", ([math.nan, 0.1, 0.1],), [0.1, math.nan, math.nan]),
     ],
 )
-def test_patience_is_counted_from_the_best(metric, values, exhausted):
-    pace = Pace(LengthSampler([1], 1, 0), evaluate=True, patience=2, metric=metric)
-    assert pace.exhausted([{"loss": 1.0}, *({f"eval_{metric}": value} for value in values)]) is exhausted
+def test_patience_is_counted_from_the_best(metric, going, exhausted):
+    pace = Pace(LengthSampler([1], 1, 0), patience=2, metric=metric)
+    for values in (*going, exhausted):
+        history = [{"loss": 1.0}, *({f"eval_{metric}": value} for value in values)]
+        assert pace.exhausted(history) is (values is exhausted)
 
 
-def test_patience_needs_dev_data_and_a_metric_that_fits(tiny_model_dir, sentiment, tmp_path):
-    data, dev = sentiment(64), sentiment(32, 1)
-    with pytest.raises(PyramidError, match="patience=2 needs data to evaluate on"):
-        fresh(tiny_model_dir).fit(*data, patience=2, **FAST)
-    with pytest.raises(UnknownNameError, match="did you mean 'accuracy'"):
-        TrainSettings(dev_metric="acuracy")
-    with pytest.raises(UnknownNameError, match="dev_metric for classes 'rmse'"):
-        fresh(tiny_model_dir).fit(*data, dev=dev, dev_metric="rmse", **FAST)
-    with pytest.raises(DataError, match="'meh', which the model does not know"):
-        fresh(tiny_model_dir).fit(*data, dev=(["film"], ["meh"]), **FAST)
-    with pytest.raises(DataError, match="correlations need at least two rows"):
-        fresh(tiny_model_dir).fit(["fine", "dull"], [0.5, 1.5], dev=(["film"], [1.0]), output_dir=tmp_path, **FAST)
-    assert not list(tmp_path.iterdir())  # not after the first epoch, but before it
-    with pytest.raises(PyramidError, match="patience must be an integer"):
-        TrainSettings(patience=0)
+@pytest.mark.parametrize(
+    ("labels", "settings", "error", "message"),
+    [
+        (["pos", "neg"], {"patience": 2}, PyramidError, "patience=2 needs data to evaluate on"),
+        (["pos", "neg"], {"dev_metric": "acuracy"}, UnknownNameError, "did you mean 'accuracy'"),
+        (
+            ["pos", "neg"],
+            {"dev_metric": "rmse", "dev": (["film"], ["pos"])},
+            UnknownNameError,
+            "dev_metric for classes 'rmse'",
+        ),
+        (["pos", "neg"], {"dev": (["film"], ["meh"])}, DataError, "'meh', which the model does not know"),
+        ([0.5, 1.5], {"dev": (["film"], [1.0])}, DataError, "correlations need at least two rows"),
+    ],
+)
+def test_dev_data_that_cannot_serve_are_refused_before_training(
+    tiny_model_dir, tmp_path, labels, settings, error, message
+):
+    with pytest.raises(error, match=message):
+        fresh(tiny_model_dir).fit(["fine", "dull"], labels, output_dir=tmp_path, **FAST, **settings)
+    assert not list(tmp_path.iterdir())
 
 
 # ---- logs ----

@@ -1,4 +1,4 @@
-"""PyramidClassifier inside of scikit-learn: its parameters, and the tools that take any estimator."""
+"""PyramidClassifier in scikit-learn: its parameters, and the tools that take any estimator."""
 
 import numpy as np
 import pytest
@@ -36,22 +36,17 @@ def test_nothing_is_loaded_before_it_is_used(tmp_path):
         clf.predict(["a fine film"])
 
 
-def test_a_clone_is_a_new_unfitted_classifier(unfitted, sentiment):
-    texts, labels = sentiment(32)
-    unfitted.fit(texts, labels, epochs=1, progress=False)
-    copied = clone(unfitted)
-    assert copied.get_params() == unfitted.get_params()
-    assert copied.labels is None
-    assert copied.model is not unfitted.model
-    assert copied.settings == unfitted.settings
-
-
-def test_a_clone_of_a_model_in_memory(tiny_bert, tokenizer, sentiment):
-    clf = PyramidClassifier(tiny_bert(), tokenizer, schedule=SCHEDULE, max_length=16)
-    copied = clone(clf)
-    assert copied.model is not clf.model
-    assert copied.max_length == 16
-    assert is_pyramid(copied.model)
+def test_a_clone_is_a_new_unfitted_classifier(unfitted, sentiment, tiny_bert, tokenizer):
+    unfitted.fit(*sentiment(32), epochs=1, progress=False)
+    in_memory = PyramidClassifier(tiny_bert(), tokenizer, schedule=SCHEDULE, max_length=16)
+    for original in (unfitted, in_memory):
+        copied = clone(original)
+        assert copied.model is not original.model
+        assert copied.settings == original.settings
+        assert copied.max_length == original.max_length
+    assert clone(unfitted).get_params() == unfitted.get_params()
+    assert clone(unfitted).labels is None
+    assert is_pyramid(clone(in_memory).model)
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -81,12 +76,9 @@ def test_parameters_are_set_by_name(unfitted):
         ({"training__epochs": -1}, "epochs must be a number in"),
     ],
 )
-def test_parameters_that_are_refused(unfitted, wrong, message):
+def test_parameters_that_are_refused(unfitted, learner_dir, wrong, message):
     with pytest.raises(PyramidError, match=message):
         unfitted.set_params(**wrong)
-
-
-def test_an_unknown_parameter_of_the_constructor(learner_dir):
     with pytest.raises(PyramidError, match="unknown parameter 'reduced'; did you mean 'reduce'"):
         PyramidClassifier(learner_dir, reduced="drop")
 
@@ -108,8 +100,7 @@ def test_a_grid_search_in_a_pipeline(unfitted, sentiment):
 
     texts, labels = sentiment(48)
     pipeline = Pipeline([("lower", FunctionTransformer(lower)), ("clf", unfitted)])
-    grid = {"clf__schedule": ["dense", SCHEDULE], "clf__training__epochs": [1]}
-    grid["clf__reduce"] = [None]
+    grid = {"clf__schedule": ["dense", SCHEDULE], "clf__training__epochs": [1], "clf__reduce": [None]}
     search = GridSearchCV(pipeline, grid, cv=2, scoring="accuracy")
     search.fit([text.upper() for text in texts], labels, clf__progress=False)
     assert len(search.cv_results_["params"]) == 2
@@ -131,7 +122,7 @@ def test_score_is_accuracy_or_spearman(unfitted, learner_dir, sentiment):
 # ---- arrays and columns ----
 
 
-def test_arrays_and_columns_are_texts_and_labels(unfitted, sentiment):
+def test_arrays_columns_and_encoded_texts_stand_for_texts(unfitted, sentiment):
     pandas = pytest.importorskip("pandas")
     texts, labels = sentiment(32)
     expected = unfitted.fit(texts, labels, epochs=1, progress=False).predict_logits(texts)
@@ -141,10 +132,11 @@ def test_arrays_and_columns_are_texts_and_labels(unfitted, sentiment):
         (np.array(texts, dtype=object)[:, None], np.array(labels)[:, None]),
         (frame["text"], frame["label"]),
         (frame[["text"]], frame[["label"]]),
+        (unfitted.encode(texts), labels),  # tokenized once for all that follows
     ):
         again = clone(unfitted).fit(given, wanted, epochs=1, progress=False, dev=(given, wanted))
         assert np.array_equal(again.predict_logits(given), expected)
-        assert again.history[-1]["dev_accuracy"] == again.score(given, wanted)
+        assert again.history[-1]["dev_accuracy"] == again.score(given, wanted) == unfitted.score(texts, labels)
 
 
 def test_two_columns_are_pairs():
@@ -154,18 +146,6 @@ def test_two_columns_are_pairs():
     assert check_texts(pandas.DataFrame(pairs, columns=["first", "second"])) == pairs
     with pytest.raises(DataError, match="text 1 should be a text, got nan"):
         check_texts(pandas.Series(["fine", None], dtype=object).fillna(np.nan))
-
-
-# ---- each text is tokenized once ----
-
-
-def test_encoded_texts_stand_for_texts(unfitted, sentiment):
-    texts, labels = sentiment(32)
-    items = unfitted.encode(texts)
-    expected = unfitted.fit(texts, labels, epochs=1, progress=False).predict_proba(texts)
-    given = clone(unfitted).fit(items, labels, epochs=1, progress=False, dev=(items, labels))
-    assert np.array_equal(given.predict_proba(items), expected)
-    assert given.evaluate(items, labels) == unfitted.evaluate(texts, labels)
 
 
 # ---- where it runs ----
@@ -182,14 +162,6 @@ def test_a_device_that_is_not_there(learner_dir, monkeypatch):
 def test_training_stays_on_the_models_device(unfitted, sentiment, monkeypatch):
     """Also on a machine with an accelerator, which transformers' Trainer takes unless it is told not to."""
     made = []
-
-    def arguments(**given):
-        made.append(given)
-        return TrainingArguments(**given)
-
-    unfitted.set_params(device="cpu")
-    texts = unfitted.encode(sentiment(16)[0])  # loads
-    monkeypatch.setattr(trainer, "TrainingArguments", arguments)
-    monkeypatch.setattr(trainer, "find_device", lambda wanted=None: wanted or torch.device("cuda"))
-    unfitted.fit(texts, sentiment(16)[1], epochs=1, progress=False)
+    monkeypatch.setattr(trainer, "TrainingArguments", lambda **given: made.append(given) or TrainingArguments(**given))
+    unfitted.set_params(device="cpu").fit(*sentiment(16), epochs=1, progress=False)
     assert [given["use_cpu"] for given in made] == [True]

@@ -67,32 +67,30 @@ def job(tmp_path_factory, learner_dir, sentiment):
     def run(name, processes=2, stop=-1, teacher="", killed=False, **settings):
         out = place / name
         out.mkdir(exist_ok=True)
-        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        done = subprocess.run(
-            [
-                *(sys.executable, *(start if processes == 2 else ()), str(place / "script.py")),
-                *(str(learner_dir), str(teacher), str(place / "data.json"), str(out), str(stop)),
-                json.dumps({**SETTINGS, **settings}),
-            ],
-            env=environment(),
-            capture_output=True,
-            text=True,
-        )
+        how = json.dumps({**SETTINGS, **settings})
+        done = python(processes, place / "script.py", learner_dir, teacher, place / "data.json", out, stop, how)
         assert (done.returncode != 0) is killed, done.stderr
         return out
 
     return run
 
 
+def python(processes, *arguments):
+    """Runs a script, or a module with "-m", in one process or in several."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes] if processes > 1 else []
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(pyramid_bert.__file__).parents[1]),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = map(str, (sys.executable, *launcher, *arguments))
+    return subprocess.run([*command], env=environment, capture_output=True, text=True)
+
+
 @pytest.fixture(scope="module")
 def two(job):
     """A run of two processes from beginning to end."""
     return job("two")
-
-
-def environment():
-    source = str(Path(pyramid_bert.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
 
 
 def read(folder, name):
@@ -134,17 +132,16 @@ def test_two_processes_learn_from_a_teacher_and_stop_together(job, weights_in, l
 
 
 def test_the_command_prints_once(learner_dir, sentiment_files, tmp_path):
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *("-m", "pyramid_bert", "train", "--model", str(learner_dir), "--out", str(tmp_path / "model")),
-            *("--train", str(sentiment_files / "train.csv"), "--dev", str(sentiment_files / "dev.csv")),
-            *("--epochs", "1", "--keep-ratio", "0.5", "--last-layer", "2", "--json"),
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
+    files = (
+        "--train",
+        sentiment_files / "train.csv",
+        "--dev",
+        sentiment_files / "dev.csv",
+        "--out",
+        tmp_path / "model",
     )
+    how = ("--epochs", 1, "--keep-ratio", 0.5, "--last-layer", 2, "--json")
+    done = python(2, "-m", "pyramid_bert", "train", "--model", learner_dir, *files, *how)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)) == {"accuracy", "f1", "matthews"}
     assert done.stderr.count("saved to") == 1

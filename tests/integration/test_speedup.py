@@ -1,25 +1,24 @@
 """No fine-tuning: a dense classifier becomes the pyramid of a wanted speed-up that stays nearest to it."""
 
-import copy
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid, measure_sensitivity
+from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
+from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.errors import DataError, UnknownNameError
-from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.labels import Labels
 from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.tune import search as find_module
 from pyramid_bert.tune import speed
-from pyramid_bert.tune.calibration import Calibration
-from pyramid_bert.tune.candidates import METHODS, Candidate, Method, fastest, grid, rests
+from pyramid_bert.tune.candidates import METHODS, Method, fastest, grid, neighbours, rests
 from pyramid_bert.tune.judge import divergences
 from pyramid_bert.tune.search import find_pyramid
 
@@ -41,8 +40,14 @@ def dense(dense_dir):
 
 
 @pytest.fixture(scope="module")
-def found(dense, sentiment):
-    return find_pyramid(dense, 1.5, *sentiment(120, seed=2), target="ideal")
+def rows(sentiment):
+    """Texts and labels to search on."""
+    return sentiment(120, seed=2)
+
+
+@pytest.fixture(scope="module")
+def found(dense, rows):
+    return find_pyramid(dense, 1.5, *rows, target="ideal")
 
 
 def test_the_pyramid_has_the_speed_and_keeps_the_labels(found, dense, sentiment):
@@ -61,16 +66,16 @@ def test_no_weight_is_touched(found, dense):
     assert found.classifier.settings == found.settings
 
 
-def test_every_candidate_has_the_wanted_speed(found, dense, sentiment):
-    lengths = [len(item) for item in dense.encode(sentiment(120, seed=2)[0])]
+def test_every_candidate_has_the_wanted_speed(found, dense, rows):
+    lengths = [len(item) for item in dense.encode(rows[0])]
     speed = find_module.Counted(dense.model, lengths)
     assert len(found.trials) > len(METHODS)
     assert all(1.5 <= speed(trial.settings) < 2.2 for trial in found.trials)
     assert {trial.settings.selector for trial in found.trials} == {method.selector for method in METHODS}
 
 
-def test_the_winner_is_the_nearest_to_the_dense_model_without_labels(dense, sentiment):
-    found = find_pyramid(dense, 1.5, sentiment(120, seed=2)[0], target="ideal")
+def test_the_winner_is_the_nearest_to_the_dense_model_without_labels(dense, rows):
+    found = find_pyramid(dense, 1.5, rows[0], target="ideal")
     judged_most = [trial for trial in found.trials if trial.rows == found.search_rows]
     assert len(judged_most) > 1
     assert found.trials[0].divergence == min(trial.divergence for trial in judged_most)
@@ -78,14 +83,14 @@ def test_the_winner_is_the_nearest_to_the_dense_model_without_labels(dense, sent
     assert found.dense_metrics is None
 
 
-def test_the_same_call_gives_the_same_pyramid(found, dense, sentiment):
-    again = find_pyramid(dense, 1.5, *sentiment(120, seed=2), target="ideal")
+def test_the_same_call_gives_the_same_pyramid(found, dense, rows):
+    again = find_pyramid(dense, 1.5, *rows, target="ideal")
     assert again.settings == found.settings
     assert [trial.settings for trial in again.trials] == [trial.settings for trial in found.trials]
 
 
-def test_the_comparison_is_made_on_rows_that_no_choice_depends_on(found, dense, sentiment):
-    texts, labels = sentiment(120, seed=2)
+def test_the_comparison_is_made_on_rows_that_no_choice_depends_on(found, dense, rows):
+    texts, labels = rows
     held_out = shuffled(120, 0)[found.search_rows :]
     assert len(held_out) == found.held_out_rows == 60
     mixed = list(labels)
@@ -94,23 +99,17 @@ def test_the_comparison_is_made_on_rows_that_no_choice_depends_on(found, dense, 
     other = find_pyramid(dense, 1.5, texts, mixed, target="ideal")
     assert other.settings == found.settings
     assert other.metrics["accuracy"] == pytest.approx(1 - found.metrics["accuracy"])
-    rows = [texts[row] for row in held_out], [labels[row] for row in held_out]
-    assert found.metrics == found.classifier.evaluate(*rows)
-    assert found.dense_metrics == dense.evaluate(*rows)
+    unseen = [texts[row] for row in held_out], [labels[row] for row in held_out]
+    assert found.metrics == found.classifier.evaluate(*unseen)
+    assert found.dense_metrics == dense.evaluate(*unseen)
 
 
-def test_a_share_is_held_out(dense, sentiment):
-    found = find_pyramid(
-        dense, 1.5, sentiment(120, seed=2)[0], target="ideal", held_out=0.25, minutes=1e-9, methods=METHODS[:1]
-    )
-    assert (found.search_rows, found.held_out_rows) == (90, 30)
-
-
-def test_when_time_is_up_the_best_so_far_is_taken(dense, sentiment):
-    found = find_pyramid(dense, 1.5, *sentiment(120, seed=2), target="ideal", minutes=1e-9)
+def test_when_time_is_up_the_best_so_far_is_taken(dense, rows):
+    found = find_pyramid(dense, 1.5, *rows, target="ideal", minutes=1e-9, held_out=0.25)
     assert not found.in_time
     assert len(found.trials) == 1
     assert found.ideal >= 1.5
+    assert (found.search_rows, found.held_out_rows) == (90, 30)
 
 
 @pytest.fixture
@@ -133,10 +132,10 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize("share", [[0.75], [0.6, 1.0], [0.6, 0.6, 1.0]])
-def test_on_this_machine_a_prediction_is_corrected_by_what_is_measured(dense, sentiment, machine, share):
+def test_on_this_machine_a_prediction_is_corrected_by_what_is_measured(dense, rows, machine, share):
     """A machine on which every pyramid is a quarter slower than predicted, and one that is busy at first."""
     machine[:] = share
-    found = find_pyramid(dense, 1.3, *sentiment(120, seed=2))
+    found = find_pyramid(dense, 1.3, *rows)
     assert found.measured == pytest.approx(1.3, rel=0.06)
     assert found.ideal == pytest.approx(found.measured / machine[0])
 
@@ -185,7 +184,7 @@ def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
     ],
 )
 def test_refused(dense, sentiment, change, error, message, monkeypatch):
-    monkeypatch.setattr(find_module, "_Finder", None)  # no work may begin
+    monkeypatch.setattr(find_module, "measure_sensitivity", None)  # no work may begin
     texts, labels = sentiment(change.pop("rows", 60))
     call = {"speedup": 1.5, "labels": labels, "target": "ideal", **change}
     with pytest.raises(error, match=message):
@@ -214,59 +213,30 @@ def test_one_layer_is_refused_for_what_it_is(tiny_bert, tokenizer, sentiment):
         find_pyramid(dense, 1.5, sentiment(60)[0], target="ideal")
 
 
-def test_methods_are_valid_settings():
-    assert len(set(METHODS)) == len(METHODS)
-    for method in METHODS:
-        assert Method.of(method.settings(Schedule.exponential(0.5, 1))) == method
-
-
 def test_neighbours_of_clusters_reach_more_or_less_far():
     method = Method("cluster", metric="cosine", within=5)
-    settings = method.settings(Schedule.exponential(0.5, 3, first_layer=2))
-    found = [other.method for other in Candidate.of(settings).neighbours(4)]
+    found = list(neighbours(method.settings(Schedule.exponential(0.5, 3, first_layer=2)), 4))
     assert {other.within for other in found} == {3, 5, 8}
     assert {(other.selector, other.metric) for other in found} == {("cluster", "cosine")}
 
 
-def test_reach_is_not_timed_again(dense, monkeypatch):
-    """Tokens merged far or near cost the same: one calibration serves them."""
-    timed = []
-
-    def calibrate(model, *rest, **how):
-        timed.append(model)
-        return Calibration((1,), {}, batch_size=2, layers=4, weighted=False, placement="middle", cls_layers=1)
-
-    monkeypatch.setattr(speed, "calibrate", calibrate)
-    monkeypatch.setattr(Calibration, "dense", lambda *of, **how: 2.0)
-    monkeypatch.setattr(Calibration, "pyramid", lambda *of, **how: 1.0)
-    model = measure_sensitivity(copy.deepcopy(dense.model), [Encoded([2, 30, 31, 3])] * 25)
-    predicted = speed.Predicted(model, [8, 16], 2)
-    for method in METHODS:
-        predicted(method.settings(Schedule.exponential(0.5, 1)))
-    assert 0 < len(timed) == len({replace(method, within=None) for method in METHODS}) < len(METHODS)
-
-
-def test_candidates_rest_in_the_last_layers_and_are_done_by_then():
-    found = grid([Method()], 12, lambda settings: 2.0, 1.5)
-    resting = [settings for settings in found if settings.rest_from is not None]
-    assert {settings.rest_from for settings in resting} == {10, 11}
+@pytest.mark.parametrize(("layers", "rest_from", "tried"), [(12, None, {None, 10, 11}), (6, 4, {4})])
+def test_candidates_rest_in_the_last_layers_or_where_the_method_says(layers, rest_from, tried):
+    found = grid([Method("cluster", rest_from=rest_from)], layers, lambda settings: 2.0, 1.5)
+    assert {settings.rest_from for settings in found} == tried
     for settings in found:
-        settings.check(12)
-    near = list(Candidate(Method("cluster", rest_from=10), 1, 9).neighbours(12))
-    assert {other.method.rest_from for other in near} == {10, 11}
-    assert all(other.last_layer < other.method.rest_from for other in near)
+        settings.check(layers)
 
 
-def test_a_method_that_rests_keeps_to_its_layer():
-    found = grid([Method("cluster", rest_from=4)], 6, lambda settings: 2.0, 1.5)
-    assert {settings.rest_from for settings in found} == {4}
-    for settings in found:
-        settings.check(6)
-    woken = Candidate(Method("cluster", rest_from=5), 1, 3)
-    assert None in {other.method.rest_from for other in woken.neighbours(6)}
+@pytest.mark.parametrize(("layers", "rest_from", "last", "tried"), [(12, 10, 9, {10, 11}), (6, 5, 3, {4, 5, None})])
+def test_neighbours_rest_sooner_or_later(layers, rest_from, last, tried):
+    near = list(neighbours(Method("cluster", rest_from=rest_from).settings(Schedule.exponential(0.5, last)), layers))
+    assert {other.rest_from for other in near} == tried
+    for settings in near:
+        settings.check(layers)
 
 
-def test_what_is_fast_enough_by_resting_alone_is_tried_once(dense):
+def test_what_is_fast_enough_by_resting_only_is_tried_once(dense):
     counted = speed.Counted(dense.model, [20] * 8)
     (layer,) = rests(dense.model.config.num_hidden_layers)
     resting = counted(Method(rest_from=layer).settings(Schedule.constant(1.0)))
@@ -283,7 +253,24 @@ def test_the_fastest_rest():
     assert fastest([Method()], 12, speedup_of) == 3.0
 
 
-def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert):
+@pytest.fixture
+def token_clock(monkeypatch):
+    """A machine on which parts take as long as they have tokens, and every pyramid is measured at 1.3x."""
+
+    def seconds(name):
+        part, _, tokens = name.partition(" ")
+        whole = {"dense": 1.3, "pyramid": 1.0}
+        return whole[part] if part in whole else (0.1 if part in ("choosing", "rest") else 1.0) * int(tokens)
+
+    def timed(runs, **_):
+        for run in runs.values():
+            run()
+        return Timing({name: [seconds(name)] for name in runs})
+
+    monkeypatch.setattr(speed, "time_interleaved", timed)
+
+
+def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert, token_clock):
     model = tiny_bert(layers=6)
     predicted = speed.Predicted(model, [100] * 8, 8)
     awake = Method("first", "drop").settings(Schedule.exponential(0.9, 2))
@@ -296,27 +283,30 @@ def test_tokens_that_rest_are_predicted_to_save_time(tiny_bert):
     assert len(predicted._known) == 1
 
 
-def test_lengths_that_follow_the_text_are_tried_and_counted(dense, sentiment, monkeypatch):
-    def adaptive_first(trials):
-        return min(trials, key=lambda trial: (not trial.settings.schedule.is_adaptive, trial.divergence))
+@pytest.fixture
+def preferring(monkeypatch):
+    """Lets the search take the nearest trial among those with a property, if there are any."""
 
-    monkeypatch.setattr(find_module, "winner", adaptive_first)
-    texts, labels = sentiment(120, seed=2)
-    clusters = [Method("cluster", metric="cosine")]
-    found = find_pyramid(dense, 1.3, texts, labels, target="ideal", methods=clusters)
+    def prefer(has):
+        best = partial(min, key=lambda trial: (not has(trial.settings), trial.divergence))
+        monkeypatch.setattr(find_module, "winner", best)
+
+    return prefer
+
+
+def test_lengths_that_follow_the_text_are_tried_and_counted(dense, rows, preferring):
+    preferring(lambda settings: settings.schedule.is_adaptive)
+    found = find_pyramid(dense, 1.3, *rows, target="ideal", methods=[Method("cluster", metric="cosine")])
     assert found.settings.schedule.is_adaptive
-    items = found.classifier.encode(texts)
-    assert found.ideal == pytest.approx(
-        ideal_speedup(found.classifier.model, items, kept_lengths(found.classifier.model, items))
-    )
+    model, items = found.classifier.model, found.classifier.encode(rows[0])
+    assert found.ideal == pytest.approx(ideal_speedup(model, items, kept_lengths(model, items)))
     assert found.ideal == pytest.approx(1.3, rel=0.1)
 
 
 @pytest.mark.parametrize("target", ["ideal", "time"])
-def test_a_pyramid_by_sensitivity_is_found_saved_and_loaded(dense, sentiment, tmp_path, target):
-    texts, labels = sentiment(120, seed=2)
-    felt = [Method("cluster", metric="sensitivity"), Method("cluster", metric="sensitivity", within=5)]
-    found = find_pyramid(dense, 1.3, texts, labels, target=target, methods=felt)
+def test_a_pyramid_by_sensitivity_is_found_saved_and_loaded(dense, rows, tmp_path, target, token_clock):
+    texts, methods = rows[0], [Method("cluster", metric="sensitivity", within=within) for within in (None, 5)]
+    found = find_pyramid(dense, 1.3, *rows, target=target, methods=methods)
     assert found.settings.metric == "sensitivity"
     assert not hasattr(dense.model.bert, "sensitivity")  # the classifier that was given is as it was
     found.classifier.save(tmp_path / "faster")
@@ -324,14 +314,10 @@ def test_a_pyramid_by_sensitivity_is_found_saved_and_loaded(dense, sentiment, tm
     assert np.array_equal(loaded.predict_logits(texts[:20]), found.classifier.predict_logits(texts[:20]))
 
 
-def test_a_winner_that_goes_by_something_else_is_saved_without_sensitivity(dense, sentiment, monkeypatch):
-    def cosine_first(trials):
-        return min(trials, key=lambda trial: (trial.settings.metric != "cosine", trial.divergence))
-
-    monkeypatch.setattr(find_module, "winner", cosine_first)
-    texts, labels = sentiment(120, seed=2)
+def test_a_winner_with_another_metric_is_saved_without_sensitivity(dense, rows, preferring):
+    preferring(lambda settings: settings.metric == "cosine")
     methods = [Method("cluster", metric="cosine"), Method("cluster", metric="sensitivity")]
-    found = find_pyramid(dense, 1.3, texts, labels, methods=methods, target="ideal")
+    found = find_pyramid(dense, 1.3, *rows, methods=methods, target="ideal")
     assert {trial.settings.metric for trial in found.trials} == {"cosine", "sensitivity"}
     assert found.settings.metric == "cosine"
     assert list(found.classifier.model.state_dict()) == list(dense.model.state_dict())
@@ -357,9 +343,15 @@ def rows_file(sentiment, tmp_path):
     return path
 
 
-def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, dense_dir, rows_file, tmp_path):
+@pytest.fixture
+def call(dense_dir, rows_file, tmp_path):
+    """The words of a call for 1.4x that writes to `fast`."""
+    return ["speedup", str(dense_dir), "--data", str(rows_file), "--speedup", "1.4", "--out", str(tmp_path / "fast")]
+
+
+def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, call, tmp_path):
     out = tmp_path / "fast"
-    call = ["speedup", str(dense_dir), "--data", str(rows_file), "--speedup", "1.4", "--ideal", "--out", str(out)]
+    call.append("--ideal")
     assert main(call) == 0
     shown = capsys.readouterr()
     assert "agreement with dense" in shown.out
@@ -375,7 +367,7 @@ def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, dense_dir
     assert PyramidClassifier.load(out).settings.to_dict() == report["settings"]
 
 
-def test_timing_the_machine_takes_nothing_of_the_minutes(dense, sentiment, machine, monkeypatch):
+def test_timing_the_machine_takes_nothing_of_the_minutes(dense, rows, machine, monkeypatch):
     events, blind = [], find_module.Predicted
 
     def slow(*of):
@@ -389,62 +381,56 @@ def test_timing_the_machine_takes_nothing_of_the_minutes(dense, sentiment, machi
 
     monkeypatch.setattr(find_module, "Predicted", slow)
     monkeypatch.setattr(find_module, "Deadline", Noted)
-    find_pyramid(dense, 1.4, *sentiment(120, seed=2), minutes=0.01)
+    find_pyramid(dense, 1.4, *rows, minutes=0.01)
     assert events == ["timed", ("begun", 0.6)]
 
 
-def test_a_speed_that_was_not_reached_is_told(capsys, dense_dir, rows_file, tmp_path, machine, monkeypatch):
-    call = ["speedup", str(dense_dir), "--data", str(rows_file), "--speedup", "1.4", "--minutes", "1e-9", "--overwrite"]
+def test_a_speed_that_was_not_reached_is_told(capsys, call, machine, monkeypatch):
     for measured, told in ((1.1, True), (1.35, False), (1.9, True)):
         monkeypatch.setattr(find_module, "measured_speedup", lambda *of, value=measured, **how: value)
-        assert main([*call, "--out", str(tmp_path / "fast")]) == 0
+        assert main([*call, "--minutes", "1e-9", "--overwrite"]) == 0
         shown = capsys.readouterr()
         assert (f"asked for 1.4x, measured {measured:.2f}x" in " ".join(shown.err.split())) == told
         assert "with 1 pyramid tried" in " ".join(shown.err.split())
         assert "(1.4x wanted)" in shown.out
 
 
-def test_labels_are_read_if_they_are_there(capsys, dense_dir, rows_file, tmp_path):
-    bare = tmp_path / "texts.csv"
-    bare.write_text("\n".join(line.split(",")[0] for line in rows_file.read_text().splitlines()) + "\n")
-    call = ["speedup", str(dense_dir), "--data", str(bare), "--speedup", "1.4", "--ideal", "--minutes", "0.01"]
-    assert main([*call, "--out", str(tmp_path / "a"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["metrics"] is None
-    assert main([*call, "--out", str(tmp_path / "b"), "--metric", "f1"]) == 1
+def test_labels_are_read_if_they_are_there(capsys, call, rows_file, tmp_path):
+    rows_file.write_text("\n".join(line.split(",")[0] for line in rows_file.read_text().splitlines()) + "\n")
+    assert main([*call, "--metric", "f1"]) == 1
     assert "--metric f1 needs labels, and row 1 of" in (err := capsys.readouterr().err)
     assert "has no column 'label'; name another with --label-column, or leave out --metric" in err
-    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "fast").exists()
+    assert main([*call, "--ideal", "--minutes", "0.01", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] is None
 
 
-def test_labels_that_the_model_does_not_know_can_be_left_aside(capsys, dense_dir, rows_file, tmp_path):
+def test_labels_that_the_model_does_not_know_can_be_left_aside(capsys, call, rows_file):
     rows_file.write_text(rows_file.read_text().replace(",pos", ",good"))
-    call = ["speedup", str(dense_dir), "--data", str(rows_file), "--speedup", "1.4", "--ideal", "--minutes", "0.01"]
-    call += ["--out", str(tmp_path / "fast")]
     assert main(call) == 1
     shown = capsys.readouterr().err
     assert "'good', which the model does not know" in shown
     assert "pass --no-labels to compare by agreement only" in shown
-    assert main([*call, "--no-labels", "--json"]) == 0
+    assert main([*call, "--ideal", "--minutes", "0.01", "--no-labels", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] is None
 
 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--speedup", "0"], 2, "speedup must be a number"),
-        (["--speedup", "2", "--minutes", "0"], 2, "--minutes must be above 0"),
-        (["--speedup", "2", "--held-out", "0.3"], 2, "must be 25 to 55 of 80 texts"),
-        (["--speedup", "2", "--held-out", "2"], 2, "must be a number between 0 and 1, got 2.0"),
-        (["--speedup", "2", "--metric", "bleu"], 2, "unknown metric 'bleu'"),
-        (["--speedup", "2", "--max-length", "1"], 2, "--max-length must be in 2-128, got 1"),
-        (["--speedup", "2", "--max-length", "129"], 2, "--max-length must be in 2-128, got 129"),
-        (["--speedup", "2", "--no-labels", "--metric", "f1"], 2, "leave out --metric and --label-column"),
-        (["--speedup", "2", "--no-labels", "--label-column", "stars"], 2, "--no-labels reads no labels"),
-        (["--speedup", "50", "--ideal"], 1, "cannot be reached"),
+        ("--speedup 0", 2, "speedup must be a number"),
+        ("--minutes 0", 2, "--minutes must be above 0"),
+        ("--held-out 0.3", 2, "must be 25 to 55 of 80 texts"),
+        ("--held-out 2", 2, "must be a number between 0 and 1, got 2.0"),
+        ("--metric bleu", 2, "unknown metric 'bleu'"),
+        ("--max-length 1", 2, "--max-length must be in 2-128, got 1"),
+        ("--max-length 129", 2, "--max-length must be in 2-128, got 129"),
+        ("--no-labels --metric f1", 2, "leave out --metric and --label-column"),
+        ("--no-labels --label-column stars", 2, "--no-labels reads no labels"),
+        ("--speedup 50 --ideal", 1, "cannot be reached"),
     ],
 )
-def test_wrong_calls(capsys, dense_dir, rows_file, tmp_path, options, code, message):
-    out = tmp_path / "out"
-    assert main(["speedup", str(dense_dir), "--data", str(rows_file), "--out", str(out), *options]) == code
+def test_wrong_calls(capsys, call, tmp_path, options, code, message):
+    assert main([*call, *options.split()]) == code
     assert message in capsys.readouterr().err
-    assert not out.exists()
+    assert not (tmp_path / "fast").exists()

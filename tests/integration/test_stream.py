@@ -1,12 +1,13 @@
-"""Labelling files in chunks: any format in and out, stopped and gone on with."""
+"""Labelling files in chunks: any format in and out, stopped and resumed."""
 
 import csv
 import gzip
 import json
 
 import pytest
+from helpers import output, run
 
-from pyramid_bert.cli import main, predict
+from pyramid_bert.cli import predict
 from pyramid_bert.errors import DataError
 from pyramid_bert.text.stream import transform_file
 from pyramid_bert.text.tables import iterate_rows
@@ -61,23 +62,19 @@ def test_predict_labels_a_file_chunk_by_chunk(capsys, monkeypatch, tmp_path, tin
     monkeypatch.setattr(predict, "CHUNK", 2)
     texts = ["a fine film", "the plot is thin and the cast is tired", "no", "a mess", "great"]
     data = tmp_path / "in.jsonl.gz"
-    data.write_bytes(
-        gzip.compress("".join(json.dumps({"text": t, "n": i}) + "\n" for i, t in enumerate(texts)).encode())
-    )
-    command = ["predict", str(tiny_model_dir), "--data", str(data)]
-    assert main([*command, "--out", str(tmp_path / "out.csv")]) == 0
+    lines = [json.dumps({"text": text, "n": i}) + "\n" for i, text in enumerate(texts)]
+    data.write_bytes(gzip.compress("".join(lines).encode()))
+    command = ("predict", tiny_model_dir, "--data", data)
+    output(capsys, *command, "--out", tmp_path / "out.csv")
     rows = [row for _, row in iterate_rows(tmp_path / "out.csv")]
     assert [row["text"] for row in rows] == texts
     assert list(rows[0]) == ["text", "n", "prediction", "probability"]
-    capsys.readouterr()
-    assert main([*command, "--json"]) == 0
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = [json.loads(line) for line in output(capsys, *command, "--json").splitlines()]
     assert [row["prediction"] for row in printed] == [row["prediction"] for row in rows]
 
 
 def test_a_bad_row_is_named_before_the_model_is_loaded(capsys, tmp_path):
     data = tmp_path / "in.csv"
     data.write_text("text\nfine\n \n")
-    assert main(["predict", "nowhere/at/all", "--data", str(data), "--out", str(tmp_path / "o.csv")]) == 1
+    assert run("predict", "nowhere/at/all", "--data", data, "--out", tmp_path / "o.csv") == 1
     assert "row 2: the text in column 'text' is empty" in capsys.readouterr().err
-    assert main(["predict", "m", "text", "--out", "o.csv"]) == 2

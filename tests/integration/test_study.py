@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -46,6 +45,19 @@ def glue_dir(sentiment, tmp_path_factory):
 
 
 @pytest.fixture
+def other_rows(glue_dir, tmp_path):
+    """Copies the data and changes some words in files of it."""
+
+    def copy(*files):
+        for file in shutil.copytree(glue_dir, tmp_path / "glue").glob("sst2/*.tsv"):
+            if file.name in files:
+                file.write_text(file.read_text().replace("film", "movie"))
+        return tmp_path / "glue"
+
+    return copy
+
+
+@pytest.fixture
 def study(tmp_path, monkeypatch, glue_dir, learner_dir):
     """Runs `pyramid-bert study ACTION tiny.toml ...` in a folder of its own; the experiment is in it."""
     monkeypatch.chdir(tmp_path)
@@ -62,6 +74,10 @@ def records(name="tiny", folder="results", measured=False):
     """The records of cells, or of measurements."""
     found = Store.of(folder, name).records
     return {key: record for key, record in found.items() if key != "study" and ("ledger" in record) == measured}
+
+
+def by_name():
+    return {record["name"]: record for record in records().values()}
 
 
 def dense_folders():
@@ -83,12 +99,11 @@ def trained(monkeypatch):
 
 def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
     assert study("run", "--only", "sst2 Merge 0.5@1-2 seed 1") == 0
-    found = {record["name"]: record for record in records().values()}
+    found = by_name()
     assert set(found) == {"sst2 Dense seed 1", "sst2 Merge 0.5@1-2 seed 1"}
     dense, merge = found["sst2 Dense seed 1"], found["sst2 Merge 0.5@1-2 seed 1"]
     assert merge["metrics"]["accuracy"] == merge["value"]
-    assert merge["metric"] == "accuracy"
-    assert dense["ideal"]["over_c"] == 1
+    assert (merge["metric"], dense["ideal"]["over_c"]) == ("accuracy", 1)
     assert dense["space"] == {"printed": 0, "attention_input": 0}
     assert merge["ideal"]["over_a"] > merge["ideal"]["over_c"] > 1  # texts are far shorter than N = 64
     assert merge["ideal"]["over_a"] / merge["ideal"]["over_c"] == pytest.approx(dense["ideal"]["over_a"])
@@ -105,40 +120,27 @@ def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
     (kept,) = dense_folders()
     assert (kept / "model.safetensors").exists()
     assert json.loads((kept / "record.json").read_text()) == dense
-
     before = Path("results/tiny.jsonl").read_bytes()
     assert study("run", "--only", "sst2 Merge 0.5@1-2 seed 1") == 0
     assert Path("results/tiny.jsonl").read_bytes() == before
     assert "nothing is left to run" in capsys.readouterr().err
     assert study("run", "--only", merge["id"], "--again") == 0
-    again = {record["name"]: record for record in records().values()}
+    again = by_name()
     assert again["sst2 Merge 0.5@1-2 seed 1"]["value"] == merge["value"]
     assert again["sst2 Merge 0.5@1-2 seed 1"]["finished"] >= merge["finished"]
     assert Path("results/tiny.jsonl").read_bytes().startswith(before)
     assert again["sst2 Dense seed 1"] == dense
 
 
-def start(glue_dir, learner_dir, *words):
-    """The command in a process of its own, to be killed."""
-    places = ["--data", str(glue_dir), "--model", str(learner_dir)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "pyramid_bert", "study", "run", "tiny.toml", *places, *words],
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def wait_for(condition):
+def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study, capsys, glue_dir, learner_dir):
+    command = [sys.executable, "-m", "pyramid_bert", "study", "run", "tiny.toml", "--data", glue_dir]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, "--model", learner_dir], stderr=subprocess.DEVNULL, env=environment)
     end = time.monotonic() + 120
-    while not condition():
+    while len(records()) < 3:
         assert time.monotonic() < end, "nothing happened for two minutes"
         time.sleep(0.02)
-
-
-def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study, capsys, glue_dir, learner_dir):
-    process = start(glue_dir, learner_dir)
-    wait_for(lambda: len(records()) >= 3)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     first = records()
     assert 3 <= len(first) < CELLS
@@ -148,9 +150,8 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
     every = records()
     assert len(every) == CELLS
     assert {key: every[key] for key in first} == first  # what was done was not done again
-    values = {record["name"]: record["metrics"] for record in every.values()}
     assert all(record["cell"]["distills"] == ("KD" in record["name"]) for record in every.values())
-    assert len(values) == CELLS
+    assert len(by_name()) == CELLS
     made = [record for key, record in every.items() if key not in first and record["cell"]["method"] != "Dense"]
     assert all(record["command"].endswith(f" --threads {record['machine']['threads']}") for record in made)
     assert capsys.readouterr().err.count(DONE) == CELLS - len(first)
@@ -218,21 +219,21 @@ def test_cells_and_measurements_keep_apart(study, capsys):
     assert not records()
 
 
-def test_a_sample_with_one_class_is_named_by_its_file(study, capsys, glue_dir, tmp_path):
-    shutil.copytree(glue_dir, tmp_path / "glue")
-    file = tmp_path / "glue" / "sst2" / "train.tsv"
+def test_a_sample_with_one_class_is_named_by_its_file(study, capsys, other_rows):
+    folder = other_rows()
+    file = folder / "sst2" / "train.tsv"
     head, *rows = file.read_text().splitlines()
     left_out = shuffled(len(rows), SAMPLE_SEED)[-1]
     rows = [f"{row[:-1]}{int(number != left_out)}" for number, row in enumerate(rows)]
     file.write_text("\n".join([head, *rows]) + "\n")
-    assert study("run", "--data", tmp_path / "glue") == 1
+    assert study("run", "--data", folder) == 1
     assert f"all labels are 1, from {file}, row " in capsys.readouterr().err
 
 
 def test_a_study_on_a_cluster(study):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'pyramid-bert[ray]'")
     assert study("run", "--ray", "local", "--only", "sst2 Rand 0.5@1-2 seed 0") == 0
-    found = {record["name"]: record for record in records().values()}
+    found = by_name()
     assert set(found) == {"sst2 Dense seed 0", "sst2 Rand 0.5@1-2 seed 0"}
     for record in found.values():
         assert record["status"] == "done"
@@ -241,14 +242,18 @@ def test_a_study_on_a_cluster(study):
     assert len(dense_folders()) == 1
 
 
-def test_selection_at_inference_trains_only_the_dense_model(study):
-    text = SPEC.replace("seeds = [0, 1]", 'selection = "inference"').replace('"Merge+KD", ', "")
+@pytest.mark.parametrize(
+    ("setting", "trained_cells"),
+    [('selection = "inference"', ["dense"]), ('start = "pretrained"', ["pyramid", "pyramid"])],
+)
+def test_the_dense_model_is_trained_only_if_needed_and_pyramids_only_if_wanted(study, trained, setting, trained_cells):
+    text = SPEC.replace("seeds = [0, 1]", setting).replace('"Merge+KD", ', "")
     Path("tiny.toml").write_text(text)
     assert study("run", "--only", "*CS-1*") == 0
-    found = list(records().values())
-    assert [record["training"] is None for record in found].count(False) == 1
-    assert {record["cell"]["method"] for record in found} == {"Dense", "CS-1"}
-    assert all(record["seconds"]["train"] == 0 for record in found if record["cell"]["method"] == "CS-1")
+    assert trained == trained_cells
+    for record in (record for record in records().values() if record["cell"]["method"] == "CS-1"):
+        assert (record["training"] is None) == (record["seconds"]["train"] == 0) == ("pyramid" not in trained)
+    assert ("Dense" in {record["cell"]["method"] for record in records().values()}) == ("dense" in trained)
 
 
 def test_studies_share_their_dense_classifiers(study, trained):
@@ -277,16 +282,10 @@ def test_studies_share_their_dense_classifiers(study, trained):
 
 
 @pytest.mark.parametrize("other", ["model", "train.tsv", "dev.tsv"])
-def test_dense_classifiers_of_other_weights_or_rows_are_not_shared(
-    study, trained, tiny_model_dir, glue_dir, tmp_path, other
-):
-    shutil.copytree(glue_dir, tmp_path / "glue")
-    if other != "model":
-        file = tmp_path / "glue" / "sst2" / other
-        file.write_text(file.read_text().replace("film", "movie"))
+def test_dense_classifiers_of_other_weights_or_rows_are_not_shared(study, trained, tiny_model_dir, other_rows, other):
     only = ["--only", "sst2 Dense seed 0"]
     assert study("run", *only) == 0
-    change = ["--model", tiny_model_dir] if other == "model" else ["--data", tmp_path / "glue"]
+    change = ["--model", tiny_model_dir] if other == "model" else ["--data", other_rows(other)]
     assert study("run", *only, *change, "--results", "elsewhere") == 0
     assert trained == ["dense", "dense"]
     assert len(dense_folders()) == (1 if other == "dev.tsv" else 2)  # dev rows change no weight
@@ -296,22 +295,11 @@ def test_dense_classifiers_of_other_weights_or_rows_are_not_shared(
     assert trained == ["dense", "dense"]
 
 
-def test_start_from_the_pretrained_model_needs_no_dense_one(study):
-    Path("tiny.toml").write_text('start = "pretrained"\n' + SPEC)
-    assert study("run", "--only", "sst2 Rand 0.3@1-2 seed 0") == 0
-    assert {record["cell"]["method"] for record in records().values()} == {"Rand"}
-
-
-def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_dir, glue_dir, tmp_path):
+def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_dir, other_rows):
     assert study("run", "--only", "sst2 Dense seed 0") == 0
     assert study("run", "--model", tiny_model_dir) == 1
     assert "were made with another model" in capsys.readouterr().err
-    other = tmp_path / "other" / "sst2"
-    other.mkdir(parents=True)
-    for name in ("train.tsv", "dev.tsv"):
-        text = (glue_dir / "sst2" / name).read_text()
-        (other / name).write_text(text.replace("film", "movie"))
-    assert study("run", "--data", other.parent) == 1
+    assert study("run", "--data", other_rows("train.tsv", "dev.tsv")) == 1
     assert "other rows of sst2" in capsys.readouterr().err
     assert len(records()) == 1
 
@@ -323,11 +311,7 @@ def test_another_model_or_other_rows_are_not_mixed_in(study, capsys, tiny_model_
         (("seeds", "seeds ="), 2, "is not a TOML file"),
         (('"CS-1"', '"CS-l"'), 2, "unknown method 'CS-l'; did you mean 'CS-1'?"),
         (("tasks.sst2", "tasks.sst3"), 2, "unknown task 'sst3'; did you mean 'sst2'?"),
-        (
-            ("keep_ratio = 0.3, last_layer = 2", "keep_ratio = 0.3, last_layer = 5"),
-            2,
-            "last_layer must be in 1-4, got 5",
-        ),
+        (("0.3, last_layer = 2", "0.3, last_layer = 5"), 2, "last_layer must be in 1-4, got 5"),
         (("learning_rate = 2e-3", "learning_rate = 2e3"), 2, "learning_rate must be a number in"),
         (("rows = 48", "rows = 48\nmax_length = 500"), 2, "max_length 500, the model reads 128"),
     ],

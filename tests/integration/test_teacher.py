@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from helpers import near, same, weights
+from helpers import FAST, near, same, weights
 
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.errors import CheckpointError, DataError, PyramidError
 from pyramid_bert.text.inference import outputs_of
 
 SCHEDULE = Schedule.exponential(0.5, first_layer=2, last_layer=3, min_tokens=3)
-FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}
 LEARN = {**FAST, "epochs": 8, "learning_rate": 2e-3}
 
 

@@ -56,16 +56,12 @@ def test_both_sides_as_a_table_and_as_json(capsys, tiny_model_dir, data):
         (("--reduce", "merge"), 2, "leave out --reduce and --weighted"),
         (("--label-column", "nothing"), 1, "nothing"),
         (("--selector", "corset"), 1, "did you mean 'coreset'"),
+        (("--keep-ratio", "1"), 1, "keeps every token of the 4 texts"),
     ],
 )
 def test_wrong_calls(capsys, tiny_model_dir, data, arguments, code, message):
     assert main(["theory", str(tiny_model_dir), "--data", str(data), *SCHEDULE, *arguments]) == code
     assert message in capsys.readouterr().err
-
-
-def test_a_schedule_that_keeps_everything(capsys, tiny_model_dir, data):
-    assert main(["theory", str(tiny_model_dir), "--data", str(data), "--keep-ratio", "1", "--last-layer", "1"]) == 1
-    assert "keeps every token of the 4 texts" in capsys.readouterr().err
 
 
 def test_a_pyramid_of_clusters_is_measured_as_a_core_set(capsys, tiny_bert, tokenizer, data, tmp_path):
@@ -82,20 +78,16 @@ def test_a_pyramid_of_clusters_is_measured_as_a_core_set(capsys, tiny_bert, toke
     assert "within goes with the selector 'cluster'" in capsys.readouterr().err
 
 
-def test_an_empty_file_and_labels_that_the_model_does_not_know(capsys, tiny_model_dir, tmp_path):
-    data = tmp_path / "dev.csv"
+def test_files_and_models_that_cannot_be_measured(capsys, tiny_model_dir, tiny_bert, tokenizer, data, tmp_path):
+    def fails(message, model, *options):
+        assert main(["theory", str(model), "--data", str(data), *SCHEDULE, *options]) == 1
+        assert message in capsys.readouterr().err
+
+    bare = tmp_path / "bare"
+    tiny_bert().bert.save_pretrained(bare)
+    tokenizer.save_pretrained(bare)
+    fails("encoder without a trained classifier", bare)
     data.write_text("text,label\n")
-    assert main(["theory", str(tiny_model_dir), "--data", str(data), *SCHEDULE]) == 1
-    assert "has no rows" in capsys.readouterr().err
+    fails("has no rows", tiny_model_dir)
     data.write_text("text,label\na good film with a strong story,meh\n")
-    command = ["theory", str(tiny_model_dir), "--data", str(data), *SCHEDULE, "--label-column", "label"]
-    assert main(command) == 1
-    assert "'meh', which the model does not know" in capsys.readouterr().err
-
-
-def test_a_model_that_is_no_classifier(capsys, tiny_bert, tokenizer, data, tmp_path):
-    folder = tmp_path / "bare"
-    tiny_bert().bert.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    assert main(["theory", str(folder), "--data", str(data), *SCHEDULE]) == 1
-    assert "encoder without a trained classifier" in capsys.readouterr().err
+    fails("'meh', which the model does not know", tiny_model_dir, "--label-column", "label")

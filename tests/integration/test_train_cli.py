@@ -2,21 +2,16 @@
 
 import gzip
 import json
+from functools import cache
 
 import pytest
-import torch
+from helpers import output, run, same, weights
 from transformers import PreTrainedTokenizerBase
 
 from pyramid_bert import PyramidClassifier, Schedule
-from pyramid_bert.cli import main
-from pyramid_bert.text.labels import Labels
 from pyramid_bert.text.metrics import CLASSIFICATION, REGRESSION
 
 FAST = ("--epochs", 1, "--batch-size", 8, "--keep-ratio", 0.5, "--last-layer", 2)
-
-
-def run(*arguments):
-    return main([str(argument) for argument in arguments])
 
 
 def rows_of(kind, data):
@@ -51,22 +46,17 @@ def write(path, rows):
 
 
 @pytest.fixture(scope="module")
-def by_hand(learner_dir, sentiment, weights_in, tmp_path_factory):
+def by_hand(learner_dir, sentiment):
     """The weights that the library makes of the rows, without any file."""
-    made = {}
 
-    def weights(kind):
-        if kind not in made:
-            rows = rows_of(kind, sentiment(24))
-            texts = [(row["text"], row["second"]) if kind == "pair" else row["text"] for row in rows]
-            clf = PyramidClassifier.from_pretrained(learner_dir, Schedule.exponential(0.5, last_layer=2))
-            clf.fit(texts, [row["label"] for row in rows], epochs=1, batch_size=8, progress=False)
-            folder = tmp_path_factory.mktemp("by_hand") / kind
-            clf.save(folder)
-            made[kind] = weights_in(folder)
-        return made[kind]
+    @cache
+    def train(kind):
+        rows = rows_of(kind, sentiment(24))
+        texts = [(row["text"], row["second"]) if kind == "pair" else row["text"] for row in rows]
+        clf = PyramidClassifier.from_pretrained(learner_dir, Schedule.exponential(0.5, last_layer=2))
+        return weights(clf.fit(texts, [row["label"] for row in rows], epochs=1, batch_size=8, progress=False))
 
-    return weights
+    return train
 
 
 @pytest.mark.parametrize("kind", ["classes", "pair", "number"])
@@ -77,23 +67,13 @@ def test_files_of_every_format(capsys, learner_dir, sentiment, weights_in, by_ha
     write(dev, rows_of(kind, sentiment(12, seed=1)))
     columns = ("--text-pair-column", "second") if kind == "pair" else ()
     call = ("train", "--model", learner_dir, "--train", train, "--dev", dev, "--out", out)
-    assert run(*call, *FAST, *columns, "--json") == 0
-    metrics = json.loads(capsys.readouterr().out)
+    metrics = json.loads(output(capsys, *call, *FAST, *columns, "--json"))
     assert tuple(metrics) == (REGRESSION if kind == "number" else CLASSIFICATION)
-    made, expected = weights_in(out), by_hand(kind)
-    assert made.keys() == expected.keys()
-    assert all(torch.equal(made[name], expected[name]) for name in made)
-    assert run("evaluate", out, "--data", dev, *columns, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == metrics
+    assert same(weights_in(out), by_hand(kind))
+    assert json.loads(output(capsys, "evaluate", out, "--data", dev, *columns, "--json")) == metrics
 
 
 # ---- what the labels are ----
-
-
-def ratings(folder, labels):
-    file = folder / "ratings.csv"
-    file.write_text("text,label\n" + "".join(f"{'fine ' * (i + 1)}film,{label}\n" for i, label in enumerate(labels)))
-    return file
 
 
 @pytest.mark.parametrize(
@@ -109,28 +89,15 @@ def test_the_target_is_told_and_can_be_chosen(
     capsys, monkeypatch, learner_dir, tmp_path, labels, options, said, classes
 ):
     monkeypatch.setenv("COLUMNS", "200")
-    file, out = ratings(tmp_path, labels), tmp_path / "model"
+    file, out = tmp_path / "ratings.csv", tmp_path / "model"
+    file.write_text("text,label\n" + "".join(f"{'fine ' * (i + 1)}film,{label}\n" for i, label in enumerate(labels)))
     assert run("train", "--model", learner_dir, "--train", file, "--dev", file, "--out", out, *FAST, *options) == 0
     told = capsys.readouterr().err
     assert said in told.splitlines()
     assert told.index(said) < told.index("training the pyramid")
     assert json.loads((out / "classifier.json").read_text())["classes"] == classes
-    assert run("evaluate", out, "--data", file, "--json") == 0
-    assert tuple(json.loads(capsys.readouterr().out)) == (REGRESSION if classes is None else CLASSIFICATION)
-
-
-@pytest.mark.parametrize(
-    ("labels", "target", "message"),
-    [
-        (["good", "bad"], "number", "row 1: the label is 'good'; a regression target must be a finite number"),
-        (["1.0", "0.5"], "classes", "row 2: the label is 0.5; a class must be a word or a whole number"),
-    ],
-)
-def test_a_target_that_the_labels_cannot_be(capsys, tmp_path, labels, target, message):
-    file = ratings(tmp_path, labels)
-    call = ("train", "--model", "nowhere/at/all", "--train", file, "--out", tmp_path / "model", "--target", target)
-    assert run(*call) == 1
-    assert f"{file}, {message}" in capsys.readouterr().err
+    metrics = json.loads(output(capsys, "evaluate", out, "--data", file, "--json"))
+    assert tuple(metrics) == (REGRESSION if classes is None else CLASSIFICATION)
 
 
 # ---- texts that are too long ----
@@ -149,17 +116,6 @@ def test_a_text_that_is_too_long_is_named_before_training(capsys, learner_dir, t
     assert f"{place}; pass --max-length 128 to cut long texts" in told
     assert not (tmp_path / "model").exists()
     assert run(*call, "--max-length", 128) == 0
-
-
-def test_evaluate_names_a_text_that_is_too_long(capsys, learner_dir, tmp_path):
-    clf = PyramidClassifier.from_pretrained(learner_dir, "dense")
-    clf.new_head(Labels(("a", "b")), seed=0)
-    clf.save(tmp_path / "model")
-    data = tmp_path / "test.csv"
-    data.write_text(f"text,label\ndull,a\n{'fine ' * 200},b\n")
-    assert run("evaluate", tmp_path / "model", "--data", data) == 1
-    told = capsys.readouterr().err
-    assert f"{data}, row 2: the text has 202 tokens and the model reads at most 128; shorten it" in told
 
 
 # ---- work that is done once ----

@@ -1,4 +1,4 @@
-"""Training through to the end, stopped on the way, and gone on with."""
+"""Training to the end, stopped on the way, and resumed."""
 
 import json
 import os
@@ -9,20 +9,13 @@ import time
 
 import pytest
 import torch
-from helpers import same, stopped_at, weights
+from helpers import FAST, fresh, same, stopped_at, weights
 
-from pyramid_bert import PyramidClassifier, Schedule
+from pyramid_bert import PyramidClassifier
 from pyramid_bert.core import distances as distance
 from pyramid_bert.errors import CheckpointError, PyramidError
 from pyramid_bert.training import LengthSampler, TrainSettings
 from pyramid_bert.training.checkpoints import last_complete_checkpoint
-
-SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
-FAST = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 16, "progress": False}
-
-
-def fresh(folder, **settings):
-    return PyramidClassifier.from_pretrained(folder, SCHEDULE, **settings)
 
 
 @pytest.mark.parametrize("selector", ["coreset", "random"])
@@ -67,32 +60,38 @@ def test_a_stopped_fit_leaves_a_model_that_predicts(tiny_model_dir, sentiment):
     assert not any(module.training for module in clf.model.modules())
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"half"), lambda path: path.unlink()])
-def test_a_checkpoint_with_damaged_weights_is_passed_over(tiny_model_dir, tmp_path, sentiment, damage):
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("model.safetensors", "half"), ("model.safetensors", None), ("trainer_state.json", '{"half":')],
+)
+def test_a_checkpoint_that_is_not_complete_is_passed_over(tiny_model_dir, tmp_path, sentiment, file, content):
     data = sentiment(64)
     whole = fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
     newest = last_complete_checkpoint(tmp_path)
-    damage(newest / "model.safetensors")
+    (newest / file).unlink()
+    if content is not None:
+        (newest / file).write_text(content)
     assert last_complete_checkpoint(tmp_path) not in (None, newest)
     again = fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
     assert same(weights(again), weights(whole))
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "values"),
     [
-        ("epochs", float("inf")),
-        ("epochs", "3"),
-        ("batch_size", 2.5),
-        ("batch_size", 0),
-        ("seed", -1),
-        ("warmup_ratio", 2),
-        ("dropout", 1),
+        ("epochs", (float("inf"), "3")),
+        ("batch_size", (2.5, 0)),
+        ("seed", (-1,)),
+        ("warmup_ratio", (2,)),
+        ("dropout", (1,)),
+        ("patience", (0,)),
+        ("bf16", (1, 0.0, "true", None)),
     ],
 )
-def test_settings_are_checked(name, value):
-    with pytest.raises(PyramidError, match=f"{name} must be an? .*got {value!r}"):
-        TrainSettings(**{name: value})
+def test_settings_are_checked(name, values):
+    for value in values:
+        with pytest.raises(PyramidError, match=f"{name} must be (an?|true or) .*got {value!r}"):
+            TrainSettings(**{name: value})
 
 
 @pytest.mark.parametrize("dropout", [None, 0.0, 0.5])
@@ -116,12 +115,6 @@ def test_training_on_a_cpu_uses_plain_attention_and_gives_back_the_fused_one(tin
     clf.fit(*sentiment(16), **FAST)
     assert set(seen) == {"eager"}
     assert clf.model.config._attn_implementation == "sdpa"
-
-
-@pytest.mark.parametrize("value", [1, 0.0, "true", None])
-def test_bf16_is_a_choice_of_two(value):
-    with pytest.raises(PyramidError, match=f"bf16 must be true or false, got {value!r}"):
-        TrainSettings(bf16=value)
 
 
 @pytest.fixture
@@ -175,39 +168,22 @@ def test_the_seed_alone_decides(tiny_model_dir, sentiment):
     assert not same(weights(first), weights(other))
 
 
-def test_checkpoints_hold_no_pickle(tiny_model_dir, tmp_path, sentiment):
-    fresh(tiny_model_dir).fit(*sentiment(64), **FAST, output_dir=tmp_path)
+def test_checkpoints_hold_no_pickle_and_belong_to_one_run(tiny_model_dir, tmp_path, sentiment):
+    data, where = sentiment(64), {"output_dir": tmp_path}
+    fresh(tiny_model_dir).fit(*data, **FAST, **where)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "training_state.safetensors" for path in files)
     assert {path.suffix for path in files} <= {".json", ".jsonl", ".safetensors", ".txt"}
-
-
-def test_a_checkpoint_cut_short_is_passed_over(tiny_model_dir, tmp_path, sentiment):
-    fresh(tiny_model_dir).fit(*sentiment(64), **FAST, output_dir=tmp_path)
-    newest = last_complete_checkpoint(tmp_path)
-    (newest / "trainer_state.json").write_text('{"half":')
-    before = last_complete_checkpoint(tmp_path)
-    assert before is not None
-    assert before != newest
-
-
-def test_a_folder_of_another_run_is_refused(tiny_model_dir, tmp_path, sentiment):
-    data = sentiment(64)
-    fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
-    with pytest.raises(CheckpointError, match="settings differ"):
-        fresh(tiny_model_dir).fit(*data, **{**FAST, "learning_rate": 2e-3}, output_dir=tmp_path)
-    with pytest.raises(CheckpointError, match="settings differ"):
-        fresh(tiny_model_dir).fit(*data, **FAST, bf16=True, output_dir=tmp_path)
-    with pytest.raises(CheckpointError, match="data differ"):
-        fresh(tiny_model_dir).fit(*sentiment(64, seed=5), **FAST, output_dir=tmp_path)
-
-
-def test_a_damaged_checkpoint_is_named(tiny_model_dir, tmp_path, sentiment):
-    data = sentiment(64)
-    fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
+    for rows, changes, differs in (
+        (data, {"learning_rate": 2e-3}, "settings"),
+        (data, {"bf16": True}, "settings"),
+        (sentiment(64, seed=5), {}, "data"),
+    ):
+        with pytest.raises(CheckpointError, match=f"{differs} differ"):
+            fresh(tiny_model_dir).fit(*rows, **{**FAST, **changes}, **where)
     (last_complete_checkpoint(tmp_path) / "training_state.safetensors").write_bytes(b"broken")
     with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*remove it to start over"):
-        fresh(tiny_model_dir).fit(*data, **FAST, output_dir=tmp_path)
+        fresh(tiny_model_dir).fit(*data, **FAST, **where)
 
 
 def test_sampler_deals_every_row_once_in_batches_of_like_length():
@@ -215,11 +191,8 @@ def test_sampler_deals_every_row_once_in_batches_of_like_length():
     sampler = LengthSampler(lengths, batch_size=8, seed=0)
     order = list(sampler)
     assert sorted(order) == list(range(333))
-    spans = [max(map(lengths.__getitem__, b)) - min(map(lengths.__getitem__, b)) for b in batches(order, 8)]
+    batches = [[lengths[row] for row in order[i : i + 8]] for i in range(0, 328, 8)]
+    spans = [max(batch) - min(batch) for batch in batches]
     assert sum(spans) / len(spans) < 2
     sampler.set_epoch(1)
     assert list(sampler) != order
-
-
-def batches(order, size):
-    return [order[i : i + size] for i in range(0, len(order) - size + 1, size)]

@@ -14,24 +14,7 @@ MIN_TOKENS = st.integers(1, 40)
 LENGTHS = st.integers(1, 600)
 
 
-@st.composite
-def exponential(draw, layers):
-    last = draw(st.integers(1, layers))
-    first = draw(st.integers(1, last))
-    return Schedule.exponential(
-        draw(RATIOS), last, first_layer=first, rounding=draw(ROUNDINGS), min_tokens=draw(MIN_TOKENS)
-    )
-
-
-@st.composite
-def constant(draw, layers):
-    first = draw(st.integers(1, layers))
-    return Schedule.constant(draw(RATIOS), first_layer=first, rounding=draw(ROUNDINGS), min_tokens=draw(MIN_TOKENS))
-
-
-@st.composite
-def input_only(draw, layers):
-    return Schedule.input_only(draw(RATIOS), rounding=draw(ROUNDINGS), min_tokens=draw(MIN_TOKENS))
+ROUNDED = {"rounding": ROUNDINGS, "min_tokens": MIN_TOKENS}
 
 
 @st.composite
@@ -42,17 +25,24 @@ def custom(draw, layers):
 
 
 @st.composite
-def random(draw, layers):
-    return Schedule.random(draw(st.integers(0, 10**6)), rounding=draw(ROUNDINGS), min_tokens=draw(MIN_TOKENS))
+def exponential(draw, layers):
+    last = draw(st.integers(1, layers))
+    first = st.integers(1, last)
+    return draw(st.builds(Schedule.exponential, RATIOS, st.just(last), first_layer=first, **ROUNDED))
 
 
-@st.composite
-def strided(draw, layers):
-    at_layers = draw(st.lists(st.integers(1, layers), min_size=1, max_size=layers, unique=True))
-    return Schedule.strided(draw(st.integers(2, 6)), at_layers)
+def layer_lists(layers):
+    return st.lists(st.integers(1, layers), min_size=1, max_size=layers, unique=True)
 
 
-KINDS = {kind.__name__: kind for kind in (exponential, constant, input_only, custom, random, strided)}
+KINDS = {  # layers -> strategy
+    "exponential": exponential,
+    "constant": lambda layers: st.builds(Schedule.constant, RATIOS, first_layer=st.integers(1, layers), **ROUNDED),
+    "input_only": lambda layers: st.builds(Schedule.input_only, RATIOS, **ROUNDED),
+    "custom": custom,
+    "random": lambda layers: st.builds(Schedule.random, st.integers(0, 10**6), **ROUNDED),
+    "strided": lambda layers: st.builds(Schedule.strided, st.integers(2, 6), layer_lists(layers)),
+}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 

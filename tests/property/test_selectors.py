@@ -80,17 +80,8 @@ def test_indices_are_positions_in_rank_order_with_cls_first(name, knobs, data):
         assert kept[0] == 0
         assert len(set(kept)) == k
         assert set(kept) <= set(range(hidden.shape[1]))
-
-
-@every_selector
-@given(data=st.data())
-def test_a_pad_is_chosen_only_when_real_tokens_run_out(name, knobs, data):
-    hidden, mask, counts = batch_for(knobs, data)
-    ranked = select(name, knobs, hidden, mask, counts)
-    for row, k in enumerate(counts):
-        real = int(mask[row].sum())
-        is_real = mask[row][ranked[row, :k]].tolist()
-        assert is_real == [True] * min(real, k) + [False] * max(k - real, 0)
+        real = int(mask[row].sum())  # a pad is chosen only when real tokens run out
+        assert mask[row][kept].tolist() == [True] * min(real, k) + [False] * max(k - real, 0)
 
 
 @every_selector
@@ -100,24 +91,18 @@ def test_as_many_as_there_are_or_more_keeps_everything(name, knobs, data, more):
     n = hidden.shape[1]
     ranked = select(name, knobs, hidden, mask, n + more)
     assert ranked.sort(dim=1).values.tolist() == [list(range(n))] * len(hidden)
-
-
-@every_selector
-@given(data=st.data())
-def test_other_rows_change_nothing(name, knobs, data):
-    hidden, mask, counts = batch_for(knobs, data)
-    together = select(name, knobs, hidden, mask, counts, seeded(1))
-    for row, k in enumerate(counts):
-        one = slice(row, row + 1)
-        alone = select(name, knobs, hidden[one], mask[one], [k], seeded(1))
-        assert together[row, :k].tolist() == alone[0].tolist()
+    assert torch.equal(select(name, knobs, hidden, mask, [n + more] * len(hidden)), ranked)
 
 
 @every_selector
 @given(data=st.data(), more=st.integers(1, 9))
-def test_padding_changes_nothing(name, knobs, data, more):
+def test_neither_other_rows_nor_padding_change_anything(name, knobs, data, more):
     hidden, mask, counts = batch_for(knobs, data)
     rows, _, d = hidden.shape
+    together = select(name, knobs, hidden, mask, counts, seeded(1))
+    for row, k in enumerate(counts):
+        alone = select(name, knobs, hidden[row : row + 1], mask[row : row + 1], [k], seeded(1))
+        assert together[row, :k].tolist() == alone[0].tolist()
     rubbish = torch.randint(-50, 50, (rows, more, d), generator=seeded(2)).float()
     wider = torch.cat([hidden, rubbish], dim=1)
     wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
@@ -127,16 +112,6 @@ def test_padding_changes_nothing(name, knobs, data, more):
     for row, (k, real) in enumerate(zip(counts, lengths, strict=True)):
         unpadded = select(name, knobs, hidden[row : row + 1, :real], None, [k], seeded(1))
         assert padded[row, :k].tolist() == unpadded[0].tolist()
-
-
-@every_selector
-@given(data=st.data())
-def test_one_k_for_all_rows_is_that_k_for_each(name, knobs, data):
-    hidden, mask, counts = batch_for(knobs, data)
-    k = counts[0]
-    for_all = select(name, knobs, hidden, mask, k, seeded(1))
-    for_each = select(name, knobs, hidden, mask, [k] * len(hidden), seeded(1))
-    assert torch.equal(for_all, for_each)
 
 
 @every_selector
@@ -170,15 +145,10 @@ def test_no_gradient_flows_and_the_arguments_stay_as_they_are(name, knobs, data)
 
 
 def test_random_follows_its_generator():
-    hidden = torch.zeros(1, 200, 1)
-    picks = {tuple(select("random", {}, hidden, None, 20, seeded(seed))[0].tolist()) for seed in range(20)}
-    assert len(picks) == 20
-
-
-def test_random_draws_anew_at_every_call():
-    hidden, generator = torch.zeros(1, 200, 1), seeded(0)
-    picks = [select("random", {}, hidden, None, 20, generator)[0].tolist() for _ in range(2)]
-    assert picks[0] != picks[1]
+    hidden, generator = torch.zeros(1, 200, 1), seeded(100)
+    generators = [*map(seeded, range(20)), generator, generator]  # and draws anew at every call
+    picks = {tuple(select("random", {}, hidden, None, 20, each)[0].tolist()) for each in generators}
+    assert len(picks) == 22
 
 
 def test_random_prefers_no_position():
@@ -192,13 +162,10 @@ def test_random_prefers_no_position():
     assert chosen[1:].max() < 600
 
 
-@pytest.mark.parametrize("name", ["first", "input-first"])
-def test_first_keeps_the_first(name):
-    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
-    assert select(name, {}, torch.zeros(2, 5, 1), mask, [3, 3]).tolist() == [[0, 1, 2], [0, 1, 2]]
-
-
-def test_attention_keeps_what_receives_most():
+def test_first_keeps_the_first_and_attention_what_receives_most():
+    few = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    for name in ("first", "input-first"):
+        assert select(name, {}, torch.zeros(2, 5, 1), few, [3, 3]).tolist() == [[0, 1, 2], [0, 1, 2]]
     received = torch.tensor([[0.0, 2.0, 5.0, 1.0, 9.0], [0.0, 2.0, 5.0, 5.0, 9.0]])
     mask = torch.tensor([[True] * 5, [True, True, True, True, False]])
     ranked = get_selector("attention").rank(Candidates(torch.zeros(2, 5, 1), mask, received=received), 3)
@@ -269,7 +236,7 @@ def test_pooling_puts_cls_alone_and_neighbours_together(batch, window):
 
 
 @given(batch=batches(), window=st.integers(2, 5), more=st.integers(1, 9))
-def test_pooling_depends_neither_on_other_rows_nor_on_padding(batch, window, more):
+def test_pooling_takes_means_that_depend_neither_on_other_rows_nor_on_padding(batch, window, more):
     hidden, mask, _ = batch
     rows, n, d = hidden.shape
     wider = torch.cat([hidden, torch.full((rows, more, d), 1e6)], dim=1)
@@ -284,20 +251,10 @@ def test_pooling_depends_neither_on_other_rows_nor_on_padding(batch, window, mor
             together.apply(wider)[row, :kept], alone.apply(hidden[row : row + 1, :real])[0], atol=1e-5, rtol=0
         )
         assert together.mask[row].tolist() == [True] * kept + [False] * (slots - kept)
-
-
-@given(batch=batches(), window=st.integers(2, 5))
-def test_pooling_takes_means_and_leaves_cls_as_it_is(batch, window):
-    hidden, mask, _ = batch
-    rows, n, _ = hidden.shape
-    slots = Schedule.strided(window, [1]).lengths(n, 1)[0]
-    pooled = Reduction.from_group(pool_groups(Candidates(hidden, mask), n, window=window), slots).apply(hidden)
-    assert torch.equal(pooled[:, 0], hidden[:, 0])
-    for row in range(rows):
-        real = int(mask[row].sum())
+        assert torch.equal(together.apply(wider)[row, 0], hidden[row, 0])
         for slot, start in enumerate(range(1, real, window), start=1):
-            expected = hidden[row, start : min(start + window, real)].mean(dim=0)
-            torch.testing.assert_close(pooled[row, slot], expected, atol=1e-5, rtol=0)
+            mean = hidden[row, start : min(start + window, real)].mean(dim=0)
+            torch.testing.assert_close(together.apply(wider)[row, slot], mean, atol=1e-5, rtol=0)
 
 
 # ---- the registry ----

@@ -57,16 +57,8 @@ def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
-def traced(model, batch):
-    """The trace of a forward pass."""
-    trace = Trace()
-    with torch.no_grad():
-        model(**batch, pyramid_pass=Pass(trace, whole=True))
-    return trace
-
-
 def kept_tokens(trace, row, length):
-    """The positions of a row's tokens after each layer (the input being layer 0), whether a layer reduced or not."""
+    """The positions of a row's tokens after each layer, whether it reduced or not; the input is layer 0."""
     reductions = {layer.layer: layer.kept[row] for layer in trace.layers}
     kept, current = [], list(range(length))
     for layer in range(LAYERS + 1):
@@ -74,12 +66,6 @@ def kept_tokens(trace, row, length):
             current = [position for position in reductions[layer].tolist() if position >= 0]
         kept.append(current)
     return kept
-
-
-def test_there_is_a_setting_for_every_selector_and_placement():
-    configs = [param.values[0] for param in every_setting.args[1]]
-    assert {config.selector for config in configs} == set(selector_names())
-    assert {config.placement for config in configs if config.selector == "coreset"} == {"middle", "end", "input"}
 
 
 # ---- a pyramid that keeps everything is the dense model ----
@@ -114,16 +100,30 @@ def test_keeping_everything_gives_the_dense_logits(tiny_bert, tiny_batch, logits
 
 
 @pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_keeping_everything_without_a_mask_or_with_holes_in_it(tiny_bert, tiny_batch, logits_of, impl):
-    model, batch = tiny_bert(impl=impl), tiny_batch((12, 9))
+def test_keeping_everything_gives_the_dense_states_for_any_mask_and_under_autocast(tiny_bert, tiny_batch, impl):
+    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
     holes = {**batch, "attention_mask": batch["attention_mask"].clone()}
     holes["attention_mask"][0, 3:5] = 0
     holes["attention_mask"][1, 1] = 0
-    no_mask = {"input_ids": batch["input_ids"]}
-    dense = [logits_of(model, given) for given in (holes, no_mask)]
+
+    @torch.no_grad()
+    def answers():
+        whole = model(**batch, output_hidden_states=True, output_attentions=impl == "eager")
+        masked = [model(**given).logits for given in (holes, {"input_ids": batch["input_ids"]})]
+        return [whole.logits, *masked, *whole.hidden_states, *(whole.attentions or ())]
+
+    @torch.no_grad()
+    def in_half_precision():
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(**batch).logits
+
+    dense, half = answers(), in_half_precision()
+    pyramidize(model, Schedule.constant(1.0), cls_only=False)
+    assert torch.equal(in_half_precision(), half)
     pyramidize(model, Schedule.constant(1.0))
-    for given, expected in zip((holes, no_mask), dense, strict=True):
-        assert_close(logits_of(model, given), expected)
+    assert len(dense) == 3 + LAYERS + 1 + (LAYERS if impl == "eager" else 0)
+    for mine, theirs in zip(answers(), dense, strict=True):
+        assert_close(mine, theirs)
 
 
 @shrinking_at_any_length
@@ -137,31 +137,6 @@ def test_rows_that_keep_everything_beside_rows_that_do_not(tiny_bert, tiny_batch
     reduced = logits_of(model, batch)
     assert_close(reduced[[1, 3, 4]], dense[[1, 3, 4]])
     assert (reduced[[0, 2]] - dense[[0, 2]]).abs().amax(dim=1).min() > 1e-3
-
-
-@every_setting
-def test_a_pyramid_that_drops_tokens_is_not_the_dense_model(tiny_bert, tiny_batch, logits_of, config):
-    model, batch = tiny_bert(), tiny_batch((24,))
-    dense = logits_of(model, batch)
-    assert (logits_of(pyramidize(model, config=config), batch) - dense).abs().max() > 1e-3
-
-
-@every_setting
-def test_keeping_all_is_the_dense_model_inside_of_its_block(tiny_bert, tiny_batch, logits_of, config):
-    model, batch = tiny_bert(), tiny_batch(LENGTHS)
-    dense = logits_of(model, batch)
-    reduced = logits_of(pyramidize(model, config=config), batch)
-    assert_close(logits_of(model, batch, Pass(dense=True)), dense)
-    assert torch.equal(logits_of(model, batch), reduced)
-
-
-def test_keeping_all_ends_with_its_block_also_after_an_error(tiny_bert, tiny_batch, logits_of):
-    model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch(LENGTHS)
-    reduced = logits_of(model, batch)
-    batch_without_cls = {**batch, "attention_mask": torch.zeros_like(batch["attention_mask"])}
-    with pytest.raises(PyramidError, match="row 0 masks its first token"):
-        logits_of(model, batch_without_cls, Pass(dense=True))
-    assert torch.equal(logits_of(model, batch), reduced)
 
 
 # ---- surgery leaves no trace ----
@@ -186,7 +161,8 @@ def anatomy(model):
 def test_restore_leaves_no_trace(tiny_bert, tiny_batch, logits_of, config):
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
     before, dense = anatomy(model), logits_of(model, batch)
-    pyramidize(model, config=config)
+    inside = anatomy(pyramidize(model, config=config))
+    assert all(inside[part] == before[part] for part in ("state dict", "parameters", "tensors"))
     logits_of(model, batch)
     assert is_pyramid(model)
     assert restore(model) is model
@@ -198,8 +174,13 @@ def test_restore_leaves_no_trace(tiny_bert, tiny_batch, logits_of, config):
 
 
 def test_restore_follows_the_training_mode(tiny_bert, tiny_batch, logits_of):
-    model, batch = tiny_bert(), tiny_batch(LENGTHS)
-    dense, before = logits_of(model, batch), anatomy(model)
+    model, batch = tiny_bert().train(), tiny_batch(LENGTHS)
+    model.bert.encoder.layer[0].eval()  # a frozen layer without dropout
+    before = anatomy(model)
+    pyramidize(model, Schedule.constant(0.5))
+    assert not model.bert.encoder.layer[0].attention.self.dropout.training
+    assert anatomy(restore(model)) == before
+    dense, before = logits_of(model.eval(), batch), anatomy(model)
     for first, second in itertools.product([True, False], repeat=2):
         model.train(first)
         pyramidize(model, Schedule.constant(0.5))
@@ -211,31 +192,9 @@ def test_restore_follows_the_training_mode(tiny_bert, tiny_batch, logits_of):
     assert anatomy(model) == before
 
 
-def test_surgery_leaves_the_mode_of_single_layers_alone(tiny_bert):
-    model = tiny_bert().train()
-    model.bert.encoder.layer[0].eval()  # a frozen layer without dropout
-    before = anatomy(model)
-    pyramidize(model, Schedule.constant(0.5))
-    assert not model.bert.encoder.layer[0].attention.self.dropout.training
-    assert anatomy(restore(model)) == before
-
-
-def test_changed_settings_and_a_second_restore_leave_no_trace_either(tiny_bert, tiny_batch, logits_of):
+def test_refused_and_repeated_changes_leave_no_trace(tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
     dense, before = logits_of(model, batch), anatomy(model)
-    pyramidize(model, Schedule.constant(0.5))
-    half = logits_of(model, batch)
-    pyramidize(model, Schedule.exponential(0.2, 2), "first")
-    assert not torch.equal(logits_of(model, batch), half)
-    pyramidize(model, Schedule.constant(0.5))
-    assert torch.equal(logits_of(model, batch), half)
-    assert anatomy(restore(restore(model))) == before
-    assert torch.equal(logits_of(model, batch), dense)
-
-
-def test_a_refused_change_leaves_the_pyramid_as_it_was(tiny_bert, tiny_batch, logits_of):
-    model, batch = tiny_bert(), tiny_batch(LENGTHS)
-    before = anatomy(model)
     with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
         pyramidize(model, Schedule.exponential(0.5, 5))
     assert anatomy(model) == before
@@ -244,39 +203,33 @@ def test_a_refused_change_leaves_the_pyramid_as_it_was(tiny_bert, tiny_batch, lo
     with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
         pyramidize(model, Schedule.exponential(0.5, 5))
     assert torch.equal(logits_of(model, batch), half)
-
-
-@most_settings
-def test_a_pyramid_has_the_same_parameters_under_the_same_names(tiny_bert, config):
-    model = tiny_bert()
-    before = anatomy(model)
-    after = anatomy(pyramidize(model, config=config))
-    for part in ("state dict", "parameters", "tensors"):
-        assert after[part] == before[part]
+    pyramidize(model, Schedule.exponential(0.2, 2), "first")
+    assert not torch.equal(logits_of(model, batch), half)
+    pyramidize(model, Schedule.constant(0.5))
+    assert torch.equal(logits_of(model, batch), half)
+    assert anatomy(restore(restore(model))) == before
+    assert torch.equal(logits_of(model, batch), dense)
 
 
 # ---- what must not matter ----
 
 
 @every_setting
-def test_cls_only_changes_no_logit(tiny_bert, tiny_batch, logits_of, config):
+def test_dropping_tokens_changes_logits_and_cls_only_and_tracing_do_not(tiny_bert, tiny_batch, logits_of, config):
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
-    only, whole = (
-        logits_of(pyramidize(model, config=config.replace(cls_only=cls_only)), batch) for cls_only in (True, False)
-    )
-    assert_close(only, whole)
-
-
-@every_setting
-def test_tracing_changes_no_logit(tiny_bert, tiny_batch, logits_of, config):
-    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
-    with_trace = logits_of(model, batch, Pass(Trace(), whole=True))
-    assert_close(with_trace, logits_of(model, batch))
+    dense = logits_of(model, batch)
+    whole = logits_of(pyramidize(model, config=config.replace(cls_only=False)), batch)
+    reduced = logits_of(pyramidize(model, config=config), batch)
+    assert (reduced[0] - dense[0]).abs().max() > 1e-3
+    assert_close(reduced, whole)
+    assert_close(logits_of(model, batch, Pass(Trace(), whole=True)), reduced)
+    assert_close(logits_of(model, batch, Pass(dense=True)), dense)
+    assert torch.equal(logits_of(model, batch), reduced)
 
 
 @pytest.mark.parametrize("impl", ["eager", "sdpa"])
 @every_setting
-def test_more_padding_changes_nothing(tiny_bert, tiny_batch, logits_of, config, impl):
+def test_more_padding_changes_nothing(tiny_bert, tiny_batch, logits_of, traced, config, impl):
     model = pyramidize(tiny_bert(impl=impl), config=config)
     narrow, wide = tiny_batch(LENGTHS), tiny_batch(LENGTHS, width=2 * max(LENGTHS))
     assert_close(logits_of(model, wide), logits_of(model, narrow))
@@ -286,7 +239,7 @@ def test_more_padding_changes_nothing(tiny_bert, tiny_batch, logits_of, config, 
 
 
 @every_setting
-def test_other_rows_change_nothing(tiny_bert, tiny_batch, one_row, logits_of, config):
+def test_other_rows_change_nothing(tiny_bert, tiny_batch, one_row, logits_of, traced, config):
     model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
     logits, trace = logits_of(model, batch), traced(model, batch)
     for row, length in enumerate(LENGTHS):
@@ -297,8 +250,8 @@ def test_other_rows_change_nothing(tiny_bert, tiny_batch, one_row, logits_of, co
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @shrinking_at_any_length
-def test_a_row_that_shrinks_later_than_its_neighbours(tiny_bert, tiny_batch, one_row, logits_of, name, mode):
-    # The first layer reduces for the long row alone. That must not use up the randomness of the others.
+def test_a_row_that_shrinks_later_than_its_neighbours(tiny_bert, tiny_batch, one_row, logits_of, traced, name, mode):
+    # The first layer reduces only the long row. That must not use up the randomness of the others.
     model = pyramidize(tiny_bert(), Schedule.custom([16, 8, 4, 4]), name, **mode)
     batch = tiny_batch((24, 14, 13, 12))
     logits, trace = logits_of(model, batch), traced(model, batch)
@@ -312,20 +265,14 @@ def test_a_row_that_shrinks_later_than_its_neighbours(tiny_bert, tiny_batch, one
 
 
 @every_setting
-def test_as_many_tokens_are_left_as_the_schedule_says(tiny_bert, tiny_batch, config):
+def test_as_many_are_kept_as_the_schedule_says_in_order_and_for_themselves(tiny_bert, tiny_batch, traced, config):
     model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
     trace = traced(model, batch)
+    assert trace.layers
     for row, length in enumerate(LENGTHS):
         kept = [len(tokens) for tokens in kept_tokens(trace, row, length)]
         lengths = config.schedule.lengths(length, LAYERS)
         assert kept == [lengths[0] if config.placement == "input" else length, *lengths]
-
-
-@every_setting
-def test_kept_tokens_stand_in_order_and_for_themselves(tiny_bert, tiny_batch, config):
-    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
-    trace = traced(model, batch)
-    assert trace.layers
     for layer in trace.layers:
         assert (layer.radius >= 0).all()
         for row, length in enumerate(LENGTHS):
@@ -338,20 +285,12 @@ def test_kept_tokens_stand_in_order_and_for_themselves(tiny_bert, tiny_batch, co
             assert set(home[length:]) <= {-1}
 
 
-def test_positions_are_those_of_the_input_also_with_holes_in_the_mask(tiny_bert, tiny_batch):
+def test_positions_are_those_of_the_input_also_with_holes_in_the_mask(tiny_bert, tiny_batch, traced):
     model, batch = pyramidize(tiny_bert(), Schedule.custom([5] * LAYERS), "first"), tiny_batch((12,))
     batch["attention_mask"][0, 1:4] = 0
     layer = traced(model, batch).layers[0]
     assert layer.kept.tolist() == [[0, 4, 5, 6, 7]]
     assert layer.home[0, :8].tolist() == [0, -1, -1, -1, 4, 5, 6, 7]
-
-
-def test_the_trace_ends_with_its_block(tiny_bert, tiny_batch, logits_of):
-    model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch(LENGTHS)
-    trace = traced(model, batch)
-    recorded = len(trace.layers)
-    logits_of(model, batch)
-    assert len(trace.layers) == recorded == 1
 
 
 # ---- hidden states and attention maps ----
@@ -386,20 +325,6 @@ def test_attention_maps_follow_the_schedule(tiny_bert, tiny_batch, cls_only):
     assert [tuple(a.shape) for a in output.attentions] == [(2, 4, q, k) for q, k in zip(asking, seen, strict=True)]
     for attention in output.attentions:
         assert_close(attention.sum(-1), torch.ones(attention.shape[:-1]))
-
-
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_hidden_states_of_a_pyramid_that_keeps_everything_are_the_dense_ones(tiny_bert, tiny_batch, impl):
-    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
-    wants = {"output_hidden_states": True, "output_attentions": impl == "eager"}
-    with torch.no_grad():
-        dense = model(**batch, **wants)
-        pyramid = pyramidize(model, Schedule.constant(1.0))(**batch, **wants)
-    assert len(pyramid.hidden_states) == len(dense.hidden_states) == LAYERS + 1
-    for mine, theirs in zip(pyramid.hidden_states, dense.hidden_states, strict=True):
-        assert_close(mine, theirs)
-    for mine, theirs in zip(pyramid.attentions or (), dense.attentions or (), strict=True):
-        assert_close(mine, theirs)
 
 
 def test_the_bare_model_returns_every_token_that_is_left(tiny_bert, tiny_batch):
@@ -440,15 +365,6 @@ def test_autocast_trains(tiny_bert, tiny_batch, config, impl):
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_autocast_gives_the_dense_logits_when_everything_is_kept(tiny_bert, tiny_batch, logits_of, impl):
-    model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        dense = logits_of(model, batch)
-        pyramid = logits_of(pyramidize(model, Schedule.constant(1.0), cls_only=False), batch)
-    assert torch.equal(pyramid, dense)
-
-
 # ---- training ----
 
 
@@ -473,7 +389,8 @@ def test_gradient_checkpointing_changes_no_gradient(tiny_bert, tiny_batch, confi
     pyramidize(model, config=config)
     plain, runs = gradients_of(model, batch)
     assert runs == 1
-    model.gradient_checkpointing_enable()
+    restore(model).gradient_checkpointing_enable()  # before or after surgery
+    pyramidize(model, config=config)
     checkpointed, runs = gradients_of(model, batch)
     assert runs == 2  # once more, on the way back
     assert checkpointed.keys() == plain.keys()
@@ -482,15 +399,8 @@ def test_gradient_checkpointing_changes_no_gradient(tiny_bert, tiny_batch, confi
         assert gradient.isfinite().all()
 
 
-def test_gradient_checkpointing_asked_for_before_surgery(tiny_bert, tiny_batch):
-    model = tiny_bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
-    model.gradient_checkpointing_enable()
-    pyramidize(model, Schedule.exponential(0.4, 3))
-    assert gradients_of(model, tiny_batch(LENGTHS))[1] == 2
-
-
 @most_settings
-def test_gradients_reach_the_embedding_of_every_token_that_is_seen(tiny_bert, tiny_batch, config):
+def test_gradients_reach_the_embedding_of_every_token_that_is_seen(tiny_bert, tiny_batch, traced, config):
     model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
     embedded = model.bert.embeddings.word_embeddings(batch["input_ids"]).detach().requires_grad_()
     model(inputs_embeds=embedded, attention_mask=batch["attention_mask"]).logits.square().sum().backward()
@@ -505,7 +415,7 @@ def test_gradients_reach_the_embedding_of_every_token_that_is_seen(tiny_bert, ti
         assert set(reached[row].nonzero()[:, 0].tolist()) == expected
 
 
-def test_random_selection_is_fixed_in_evaluation_and_not_in_training(tiny_bert, tiny_batch):
+def test_random_selection_is_fixed_in_evaluation_and_not_in_training(tiny_bert, tiny_batch, traced):
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
     model, batch = tiny_bert(**no_dropout), tiny_batch((24, 24))
     pyramidize(model, Schedule.constant(0.3), "random")
@@ -566,20 +476,21 @@ def test_padding_on_the_left_is_refused(tiny_bert, tiny_batch, logits_of):
 
 
 @pytest.mark.parametrize("selector", ["attention", "cls-attention"])
-def test_attention_that_is_ranked_by_is_the_models_own(selector, tiny_bert, tiny_batch):
+def test_attention_that_is_ranked_by_is_the_models_own(selector, tiny_bert, tiny_batch, traced):
     batch, keep = tiny_batch([11] * 8), 5
     with torch.no_grad():
         shares = tiny_bert(impl="eager")(**batch, output_attentions=True).attentions[0]  # (B, H, N, N)
     votes = shares[:, :, :1] if selector == "cls-attention" else shares
     wanted = votes.sum((1, 2))[:, 1:].topk(keep - 1).indices.add(1).sort().values
     model = pyramidize(tiny_bert(), Schedule.custom([keep] * LAYERS), selector)
-    trace = Trace()
-    with torch.no_grad():
-        model(**batch, pyramid_pass=Pass(trace, whole=True))
-    assert trace.layers[0].kept[:, 1:].tolist() == wanted.tolist()
+    assert traced(model, batch).layers[0].kept[:, 1:].tolist() == wanted.tolist()
 
 
-def test_another_attention_implementation_is_refused_by_name(tiny_bert, tiny_batch, logits_of):
+def test_another_attention_implementation_is_refused_by_name(tiny_bert, tiny_batch):
+    other = tiny_bert()
+    other.config._attn_implementation = "flex_attention"
+    with pytest.raises(UnsupportedModelError, match=r"'flex_attention' is not supported.*eager, sdpa"):
+        pyramidize(other, Schedule.constant(0.5))
     model, batch = pyramidize(tiny_bert(), Schedule.constant(0.5)), tiny_batch((8, 8))
     model.config._attn_implementation = "paged|sdpa"
     with pytest.raises(UnsupportedModelError, match="one of eager, sdpa"):

@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,8 +25,6 @@ METRICS = ["euclidean", "cosine"]
 @pytest.fixture(scope="module", autouse=True, params=["torch", "compiled"])
 def loop(request):
     """Holds the torch loop and the compiled one to the same references."""
-    if request.param == "compiled" and not compiled.available():
-        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
             patch.setattr(compiled, "can_run", lambda geometry: False)
@@ -48,23 +47,8 @@ def step_size(m, k):
     return math.ceil(Fraction(str(m)) * k) if isinstance(m, float) else m
 
 
-def reference_greedy(points, k, metric):
-    """The classical greedy (m = 1) on real tokens: start at CLS, always take the farthest token."""
-    chosen = [0]
-    while len(chosen) < min(k, len(points)):
-        best, farthest = None, -1.0
-        for token in range(len(points)):
-            if token in chosen:
-                continue
-            nearest = min(distance(points[token], points[centre], metric) for centre in chosen)
-            if nearest > farthest:
-                best, farthest = token, nearest
-        chosen.append(best)
-    return chosen
-
-
 def reference_batched(points, real, k, m, metric):
-    """The batched greedy: each round takes the m tokens farthest from the centres of the rounds before."""
+    """Each round takes the m tokens farthest from the centres of the rounds before; with m = 1 the classical greedy."""
     n = len(points)
     k = min(k, n)
     chosen = [0]
@@ -117,13 +101,8 @@ def whole_number_rows(low=0, high=3):
     def draw_rows(draw):
         rows, n = draw(st.integers(1, 3)), draw(st.integers(1, 8))
         number = st.integers(low, high)
-        hidden = draw(
-            st.lists(
-                st.lists(st.tuples(number, number), min_size=n, max_size=n),
-                min_size=rows,
-                max_size=rows,
-            )
-        )
+        row = st.lists(st.tuples(number, number), min_size=n, max_size=n)
+        hidden = draw(st.lists(row, min_size=rows, max_size=rows))
         lengths = draw(st.lists(st.integers(1, n), min_size=rows, max_size=rows))
         counts = draw(st.lists(st.integers(1, n + 2), min_size=rows, max_size=rows))
         mask = torch.arange(n) < torch.tensor(lengths)[:, None]
@@ -146,79 +125,38 @@ def assert_matches_reference(hidden, mask, counts, m, metric, rtol):
 # ---- worked examples ----
 
 
-def test_two_clusters_on_a_line():
-    tokens = torch.tensor([[[0.0], [1.0], [9.0], [10.0]]])
-    cover = k_center_greedy(tokens, None, 2)
-    assert cover.indices.tolist() == [[0, 3]]
-    assert cover.radius.tolist() == [1]
-
-
 def test_one_round_may_miss_what_many_rounds_find():
     tokens = torch.tensor([[[0.0], [10.0], [-8.0], [11.0]]])
     one_by_one = k_center_greedy(tokens, None, 3, centers_per_step=1)
     at_once = k_center_greedy(tokens, None, 3, centers_per_step="all")
     assert (one_by_one.indices.tolist(), one_by_one.radius.tolist()) == ([[0, 3, 2]], [1])
     assert (at_once.indices.tolist(), at_once.radius.tolist()) == ([[0, 3, 1]], [8])
+    assert at_once.radius.item() > 2 * optimal_radius(tokens[0].numpy(), 3)  # no bound, unlike many rounds
 
 
-@pytest.mark.parametrize(
-    ("m", "k", "expected"),
-    [
-        (1, 32, 1),
-        (5, 32, 5),
-        (0.1, 32, 4),
-        (0.1, 30, 3),
-        (0.4, 5, 2),
-        (0.3, 10, 3),
-        (0.07, 100, 7),
-        ("all", 32, 31),
-        ("all", 1, 1),
-    ],
-)
-def test_centres_in_a_step(m, k, expected):
-    assert centers_in_a_step(m, k) == expected == step_size(m, k)
+def test_centres_in_a_step():
+    asked = [(1, 32), (5, 32), (0.1, 32), (0.1, 30), (0.4, 5), (0.3, 10), (0.07, 100), ("all", 32), ("all", 1)]
+    found = [centers_in_a_step(m, k) for m, k in asked]
+    assert found == [1, 5, 4, 3, 2, 3, 7, 31, 1] == [step_size(m, k) for m, k in asked]
 
 
 # ---- against the slow code ----
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("seed", range(12))
-def test_the_classical_greedy(seed, metric):
-    hidden, _, counts = random_rows(seed)
-    cover = k_center_greedy(hidden, None, counts, metric=metric)
-    for row, k in enumerate(counts):
-        points = hidden[row].numpy()
-        chosen = reference_greedy(points, k, metric)
-        assert cover.indices[row, :k].tolist() == chosen
-        expected = reference_radius(points, [True] * len(points), chosen, metric)
-        assert cover.radius[row].item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("m", STEPS)
 @pytest.mark.parametrize("seed", range(8))
-def test_the_batched_greedy_with_masks_and_one_k_a_row(seed, m, metric):
-    assert_matches_reference(*random_rows(seed), m, metric, rtol=1e-9)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("m", STEPS)
-def test_single_precision_chooses_the_same(m, metric):
-    for seed in range(100, 104):
-        assert_matches_reference(*random_rows(seed, dtype=torch.float32), m, metric, rtol=1e-5)
+def test_masks_and_one_k_a_row_in_double_and_single_precision(seed, m, metric):
+    hidden, mask, counts = random_rows(seed)
+    assert_matches_reference(hidden, mask, counts, m, metric, rtol=1e-9)
+    assert_matches_reference(hidden, torch.ones_like(mask), counts, m, metric, rtol=1e-9)
+    assert_matches_reference(*random_rows(100 + seed, dtype=torch.float32), m, metric, rtol=1e-5)
 
 
 @pytest.mark.parametrize("m", STEPS)
 @given(rows=whole_number_rows())
 def test_exact_ties_go_to_the_earlier_position(m, rows):
     assert_matches_reference(*rows, m, "euclidean", rtol=1e-6)
-
-
-@pytest.mark.parametrize("m", STEPS)
-def test_a_tie_by_hand(m):
-    tokens = torch.tensor([[[0.0], [2.0], [-2.0], [2.0], [-2.0]]])
-    assert k_center_greedy(tokens, None, 5, centers_per_step=m).indices.tolist() == [[0, 1, 2, 3, 4]]
 
 
 # ---- what follows from covering ----
@@ -232,12 +170,6 @@ def test_the_radius_is_at_most_twice_the_optimum(seed, k):
     for row in range(2):
         points = hidden[row][mask[row]].numpy()
         assert cover.radius[row].item() <= 2 * optimal_radius(points, k) + 1e-9
-
-
-def test_one_round_has_no_such_bound():
-    tokens = torch.tensor([[[0.0], [10.0], [-8.0], [11.0]]])
-    at_once = k_center_greedy(tokens, None, 3, centers_per_step="all")
-    assert at_once.radius.item() > 2 * optimal_radius(tokens[0].numpy(), 3)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -294,24 +226,13 @@ def test_a_given_geometry_changes_nothing_and_is_not_changed(m, metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("m", STEPS)
-def test_the_selector_is_the_greedy(m, metric):
+def test_the_selector_is_the_greedy_without_gradients(m, metric):
     hidden, mask, counts = random_rows(4)
-    cover = k_center_greedy(hidden, mask, counts, centers_per_step=m, metric=metric)
+    cover = k_center_greedy(hidden.requires_grad_(), mask, counts, centers_per_step=m, metric=metric)
+    assert not cover.radius.requires_grad
     ranked = get_selector("coreset").rank(Candidates(hidden, mask, metric), counts, centers_per_step=m).indices
     for row, k in enumerate(counts):
         assert ranked[row, :k].tolist() == cover.indices[row, :k].tolist()
-
-
-def test_one_k_for_all_rows_or_one_for_each():
-    hidden, mask, _ = random_rows(5)
-    for_all, for_each = k_center_greedy(hidden, mask, 3), k_center_greedy(hidden, mask, [3, 3, 3, 3])
-    assert torch.equal(for_all.indices, for_each.indices)
-    assert torch.equal(for_all.radius, for_each.radius)
-
-
-def test_no_gradient_flows():
-    hidden = torch.randn(1, 4, 2, requires_grad=True)
-    assert not k_center_greedy(hidden, None, 2).radius.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -334,8 +255,6 @@ def test_a_k_that_cannot_be(k, message):
 @pytest.mark.parametrize("m", [1, 2, 0.1, "all"])
 def test_compiled_and_torch_loops_agree_to_the_last_tie(m, seed, dtype, n):
     """On vectors with few distinct values there are ties everywhere."""
-    if not compiled.available():
-        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randint(-1, 2, (6, n, 3), generator=generator).to(dtype)
     hidden[::2] += torch.randn(3, n, 3, generator=generator)  # and on some without
@@ -345,10 +264,8 @@ def test_compiled_and_torch_loops_agree_to_the_last_tie(m, seed, dtype, n):
     uncovered[:, n - 5 :] = -1.0
     uncovered[:, 0] = -torch.inf
     steps = [centers_in_a_step(m, count) for count in counts]
-    if m == 1:
-        slow_index, slow_radius = _one_at_a_time(geometry.distances, uncovered.clone(), counts)
-    else:
-        slow_index, slow_radius = _in_batches(geometry.distances, uncovered.clone(), counts, steps)
+    slow = _one_at_a_time if m == 1 else partial(_in_batches, steps=steps)
+    slow_index, slow_radius = slow(geometry.distances, uncovered.clone(), counts)
     fast_index, fast_radius = compiled.greedy(geometry, uncovered.clone(), counts, steps)
     assert torch.equal(fast_radius, slow_radius)
     for row, count in enumerate(counts):
@@ -357,8 +274,6 @@ def test_compiled_and_torch_loops_agree_to_the_last_tie(m, seed, dtype, n):
 
 @pytest.mark.parametrize("m", [1, 3])
 def test_compiled_loops_choose_the_same_in_threads(m, monkeypatch):
-    if not compiled.available():
-        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     hidden = torch.randn(40, 200, 4, generator=torch.Generator().manual_seed(0))
     geometry = Geometry.of(hidden)
     start, counts, steps = geometry.to_cls, [1 + row for row in range(40)], [m] * 40
@@ -378,8 +293,6 @@ def test_compiled_loops_choose_the_same_in_threads(m, monkeypatch):
 @pytest.mark.parametrize("skip_cls", [False, True])
 def test_compiled_and_torch_agree_on_the_nearest_kept(seed, skip_cls, n, monkeypatch):
     """With ties everywhere, empty slots, and a row that keeps CLS alone."""
-    if not compiled.available():
-        pytest.skip("numba is not installed: pip install 'pyramid-bert[fast]'")
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randint(-1, 2, (10, n, 3), generator=generator).float()
     hidden[::2] += torch.randn(5, n, 3, generator=generator)

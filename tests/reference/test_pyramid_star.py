@@ -12,8 +12,6 @@ import torch
 from pyramid_bert import Schedule, pyramidize
 from pyramid_bert.core.coreset import k_center_greedy
 from pyramid_bert.core.distances import Geometry
-from pyramid_bert.core.loop import Pass
-from pyramid_bert.core.record import Trace
 from pyramid_bert.core.reduction import Reduction
 
 LAYERS = 4
@@ -114,41 +112,30 @@ def slow_pool(model, batch, row):
 # ---- weighted drop ----
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_weighted_drop_is_pyramid_star(tiny_bert, tiny_batch, logits_of, impl, lengths, dtype):
-    model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths)
+everywhere = [
+    pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str),
+    pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys()),
+    pytest.mark.parametrize("impl", ["eager", "sdpa"]),
+]
+
+
+def on_every_model(test):
+    """Runs a test with both attention implementations, in both precisions, with padding and without."""
+    for mark in everywhere:
+        test = mark(test)
+    return test
+
+
+@pytest.mark.parametrize("settings", [{"reduce": "drop", "weighted": True}, {"reduce": "replace"}], ids=str)
+@pytest.mark.parametrize("more", [0, 16])
+@on_every_model
+def test_weighted_drop_and_replacing_are_pyramid_star(
+    tiny_bert, tiny_batch, logits_of, traced, impl, lengths, dtype, more, settings
+):
+    model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths, width=max(lengths) + more)
     expected = [pyramid_star(model, batch, row) for row in range(len(lengths))]
-    pyramidize(model, SCHEDULE, reduce="drop", weighted=True)
-    trace = Trace()
-    logits_of(model, batch, Pass(trace, whole=True))
-    logits = logits_of(model, batch)
-    for row, (star, survivors) in enumerate(expected):
-        for layer in trace.layers:
-            kept = [position for position in layer.kept[row].tolist() if position >= 0]
-            assert kept == survivors[layer.layer - 1]
-        torch.testing.assert_close(logits[row], star[0], atol=TOLERANCE[dtype], rtol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_padding_is_no_part_of_pyramid_star(tiny_bert, tiny_batch, logits_of, dtype):
-    model, batch = tiny_bert().to(dtype), tiny_batch((24, 15), width=40)
-    expected = [pyramid_star(model, batch, row)[0] for row in range(2)]
-    logits = logits_of(pyramidize(model, SCHEDULE, reduce="drop", weighted=True), batch)
-    torch.testing.assert_close(logits, torch.cat(expected), atol=TOLERANCE[dtype], rtol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_replacing_is_pyramid_star(tiny_bert, tiny_batch, logits_of, impl, lengths, dtype):
-    model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths, width=28)
-    expected = [pyramid_star(model, batch, row) for row in range(len(lengths))]
-    pyramidize(model, SCHEDULE, reduce="replace")
-    trace = Trace()
-    logits_of(model, batch, Pass(trace, whole=True))
-    logits = logits_of(model, batch)
+    pyramidize(model, SCHEDULE, **settings)
+    trace, logits = traced(model, batch), logits_of(model, batch)
     for row, (star, survivors) in enumerate(expected):
         for layer in trace.layers:
             kept = [position for position in layer.kept[row].tolist() if position >= 0]
@@ -166,33 +153,25 @@ def test_dropping_without_weights_is_something_else(tiny_bert, tiny_batch, logit
 # ---- merging ----
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-def test_merging_is_the_mean_of_a_group_weighted_by_its_size(tiny_bert, tiny_batch, logits_of, impl, lengths, dtype):
+@on_every_model
+def test_merging_is_the_mean_of_a_group_weighted_by_its_size(
+    tiny_bert, tiny_batch, logits_of, traced, impl, lengths, dtype
+):
     model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths)
-    expected = [slow_merge(model, batch, row)[0] for row in range(len(lengths))]
+    expected, sizes = zip(*(slow_merge(model, batch, row) for row in range(len(lengths))), strict=True)
     logits = logits_of(pyramidize(model, SCHEDULE, reduce="merge"), batch)
     torch.testing.assert_close(logits, torch.cat(expected), atol=TOLERANCE[dtype], rtol=0)
-
-
-def test_merging_loses_no_token(tiny_bert, tiny_batch):
-    lengths = (24, 15, 9)
-    model, batch = tiny_bert(), tiny_batch(lengths)
+    trace = traced(model, batch)
     for row, length in enumerate(lengths):
-        _, sizes = slow_merge(model, batch, row)
-        assert sum(sizes) == length
-    pyramidize(model, SCHEDULE, reduce="merge")
-    trace = Trace()
-    with torch.no_grad():
-        model(**batch, pyramid_pass=Pass(trace, whole=True))
-    for layer in trace.layers:
-        assert (layer.home >= 0).sum(dim=1).tolist() == list(lengths)
-        assert (layer.home == 0).sum(dim=1).tolist() == [1] * len(lengths)  # CLS stands for itself alone
+        if SCHEDULE.lengths(length, LAYERS)[-1] > 1:  # no token is lost unless only CLS is kept
+            assert sum(sizes[row]) == length
+            for layer in trace.layers:
+                assert (layer.home[row] >= 0).sum() == length
+                assert (layer.home[row] == 0).sum() == 1  # CLS represents only itself
 
 
 def merged(seed, size=None):
-    """A merge of random rows: the first keeps some tokens, the second too but has pads, the third keeps CLS alone."""
+    """A merge of random rows: the first keeps some tokens, the second too but has pads, the third keeps only CLS."""
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(3, 10, 4, generator=generator)
     lengths, keep = [10, 7, 6], [4, 3, 1]
@@ -204,34 +183,19 @@ def merged(seed, size=None):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sizes_sum_to_the_real_tokens_but_those_only_cls_could_take(seed):
-    _, mask, reduction = merged(seed)
-    sizes = reduction.sizes(mask.float(), slots=4)
-    assert sizes.sum(dim=1).tolist() == [10, 7, 1]
-    assert sizes[:, 0].tolist() == [1, 1, 1]
-    assert ((sizes > 0) == reduction.mask).all()
-
-
-def mixing(reduction):
-    """The weight (B, K, N) of each token in each slot."""
-    return reduction.apply(torch.eye(10).expand(3, 10, 10))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_cls_stays_pure(seed):
-    hidden, _, reduction = merged(seed)
-    only_cls = torch.eye(10)[0]
-    assert torch.equal(mixing(reduction)[:, 0], only_cls.expand(3, 10))
-    assert torch.equal(mixing(reduction)[:, 1:, 0], torch.zeros(3, 3))
-    assert torch.equal(reduction.apply(hidden)[:, 0], hidden[:, 0])
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_every_filled_slot_is_a_mean(seed):
+def test_every_filled_slot_is_a_mean_and_cls_is_alone_in_its_own(seed):
     hidden, mask, _ = merged(seed)
     size = torch.randint(1, 6, (3, 10), generator=torch.Generator().manual_seed(seed)) * mask.float()
     _, _, reduction = merged(seed, size)
-    torch.testing.assert_close(mixing(reduction).sum(dim=2), reduction.mask.float(), atol=1e-6, rtol=0)
+    mixing = reduction.apply(torch.eye(10).expand(3, 10, 10))  # (B, K, N): the weight of each token in each slot
+    torch.testing.assert_close(mixing.sum(dim=2), reduction.mask.float(), atol=1e-6, rtol=0)
+    assert torch.equal(mixing[:, 0], torch.eye(10)[0].expand(3, 10))  # CLS stays as it is, and is in no other mean
+    assert torch.equal(mixing[:, 1:, 0], torch.zeros(3, 3))
+    assert torch.equal(reduction.apply(hidden)[:, 0], hidden[:, 0])
+    sizes = reduction.sizes(mask.float(), slots=4)
+    assert sizes.sum(dim=1).tolist() == [10, 7, 1]  # all real tokens, but those that only CLS could take
+    assert sizes[:, 0].tolist() == [1, 1, 1]
+    assert ((sizes > 0) == reduction.mask).all()
     averaged = reduction.apply(hidden)
     for row in range(3):
         for slot in reduction.mask[row].nonzero()[:, 0].tolist():
@@ -244,9 +208,7 @@ def test_every_filled_slot_is_a_mean(seed):
 # ---- pooling ----
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@on_every_model
 def test_pooling_is_the_mean_of_neighbours(tiny_bert, tiny_batch, logits_of, impl, lengths, dtype):
     model, batch = tiny_bert(impl=impl).to(dtype), tiny_batch(lengths)
     expected = [slow_pool(model, batch, row) for row in range(len(lengths))]

@@ -33,7 +33,6 @@ def run(model, batch, **settings):
     trace = Trace()
     with torch.no_grad():
         output = model(**batch, output_hidden_states=True, pyramid_pass=Pass(trace, whole=True))
-    with torch.no_grad():
         logits = model(**batch).logits
     return output.hidden_states[1:], logits, trace
 
@@ -84,16 +83,10 @@ def test_replacing_is_weighted_attention_for_every_selector(tiny_bert, tiny_batc
     at_input = placement == "input"
     if (get_selector(name).voters and at_input) or (name == "input-first" and not at_input):
         pytest.skip("the selector does not take this placement")
-    model, batch = tiny_bert(impl=impl).double(), tiny_batch(LENGTHS)
     settings = {"schedule": SCHEDULES[placement], "placement": placement, "selector": name}
-    assert_same_at_every_layer(*both_ways(model, batch, **settings), 1e-10)
-
-
-@pytest.mark.parametrize("seed", range(1, 9))
-def test_copies_do_not_vote_and_an_original_receives_for_them(tiny_bert, tiny_batch, seed):
-    model, batch = tiny_bert(seed=seed).double(), tiny_batch((24, 20, 24), seed=seed)
-    star, drop = both_ways(model, batch, schedule=Schedule.exponential(0.2, 4), selector="attention")
-    assert_same_at_every_layer(star, drop, 1e-10)
+    for seed in range(5 if name == "attention" else 1):  # copies do not vote, and an original receives for them
+        model, batch = tiny_bert(impl=impl, seed=seed).double(), tiny_batch(LENGTHS, seed=seed)
+        assert_same_at_every_layer(*both_ways(model, batch, **settings), 1e-10)
 
 
 def test_a_mask_with_holes(tiny_bert, tiny_batch):
@@ -127,15 +120,6 @@ def test_gradients_are_the_same(tiny_bert, tiny_batch):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=0)
 
 
-def test_it_is_not_dropping_without_weights_nor_the_dense_model(tiny_bert, tiny_batch, logits_of):
-    model, batch = tiny_bert(), tiny_batch((24, 15))
-    dense = logits_of(model, batch)
-    drop = logits_of(pyramidize(model, SCHEDULES["middle"], reduce="drop"), batch)
-    star = logits_of(pyramidize(model, SCHEDULES["middle"], reduce="replace"), batch)
-    assert (star - drop).abs().max() > 1e-3
-    assert (star - dense).abs().max() > 1e-3
-
-
 # ---- as a user has it ----
 
 
@@ -151,11 +135,8 @@ def test_saved_and_loaded(tiny_bert, tiny_batch, logits_of, tmp_path):
 def test_a_classifier_predicts_and_explains(tiny_model_dir):
     text = "a good film with a strong story and a very funny cast"
     star, drop = (
-        PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULES["end"], **settings)
-        for settings in (
-            {"placement": "end", "reduce": "replace"},
-            {"placement": "end", "reduce": "drop", "weighted": True},
-        )
+        PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULES["end"], placement="end", **settings)
+        for settings in ({"reduce": "replace"}, {"reduce": "drop", "weighted": True})
     )
     assert abs(star.predict_proba([text]) - drop.predict_proba([text])).max() < 1e-5
     shown, other = star.explain(text), drop.explain(text)

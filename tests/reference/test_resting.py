@@ -1,4 +1,4 @@
-"""Tokens that rest: from a layer on CLS alone is computed, and reads the others as they were."""
+"""Tokens that rest: from a layer on only CLS is computed, and reads the others as they were."""
 
 import pytest
 import torch
@@ -51,15 +51,14 @@ def test_pyramid_star_rests_like_weighted_drop(tiny_bert, tiny_batch, logits_of,
     torch.testing.assert_close(logits_of(pyramidize(tiny_bert(), SHRINKING, **short), batch), star, atol=1e-5, rtol=0)
 
 
-def test_keeping_all_wakes_everyone(tiny_bert, tiny_batch, logits_of):
-    model, batch = tiny_bert(), tiny_batch(LENGTHS)
+def test_hidden_states_hold_those_that_rest_and_a_trace_ends_where_they_do(tiny_bert, tiny_batch, logits_of, traced):
+    model, batch = tiny_bert(), tiny_batch((24, 24))
     dense = logits_of(model, batch)
     pyramidize(model, SHRINKING, rest_from=3)
     torch.testing.assert_close(logits_of(model, batch, Pass(dense=True)), dense, atol=1e-5, rtol=0)
-
-
-def test_hidden_states_hold_those_that_rest(tiny_bert, tiny_batch, logits_of):
-    model, batch = pyramidize(tiny_bert(), SHRINKING, rest_from=3), tiny_batch((24, 24))
+    traced_logits = logits_of(model, batch, Pass(Trace(), whole=True))
+    torch.testing.assert_close(traced_logits, logits_of(model, batch), atol=1e-5, rtol=0)
+    assert [step.layer for step in traced(model, batch).layers] == [1, 2]
     with torch.no_grad():
         output = model(**batch, output_hidden_states=True)
     assert [state.shape[1] for state in output.hidden_states] == [24, *SHRINKING.lengths(24, LAYERS)]
@@ -85,16 +84,6 @@ def test_gradients_reach_those_that_rest(tiny_bert, tiny_batch):
     assert model.bert.encoder.layer[1].output.dense.weight.grad.abs().sum() > 0
 
 
-def test_a_trace_and_radii_end_where_tokens_rest(tiny_bert, tiny_batch):
-    model, batch = pyramidize(tiny_bert(), SHRINKING, rest_from=3), tiny_batch((24, 9))
-    trace = Trace()
-    with torch.no_grad():
-        traced = model(**batch, pyramid_pass=Pass(trace, whole=True)).logits
-    with torch.no_grad():
-        torch.testing.assert_close(model(**batch).logits, traced, atol=1e-5, rtol=0)
-    assert [step.layer for step in trace.layers] == [1, 2]
-
-
 def test_what_resting_costs():
     kept = (16, 8, 8, 8)
     awake, resting = (Cost.of(kept, 16, 4, 16, cls_layers=layers).macs for layers in (1, 2))
@@ -105,12 +94,6 @@ def test_what_resting_costs():
     assert settings.cost(kept, 16, Sizes(4, 4, 16)).macs == resting
 
 
-def test_settings_with_resting_tokens_are_written_and_read():
-    settings = PyramidConfig(schedule=SHRINKING, rest_from=3)
-    assert PyramidConfig.from_dict(settings.to_dict()) == settings
-    assert "rest_from" not in PyramidConfig(schedule=SHRINKING).to_dict()
-
-
 @pytest.mark.parametrize("schedule", [SHRINKING, Schedule.constant(0.5, first_layer=2), Schedule.custom([9, 9, 9, 9])])
 def test_a_schedule_that_is_done_in_time_is_taken(tiny_bert, schedule):
     pyramidize(tiny_bert(), schedule, rest_from=3)
@@ -119,7 +102,6 @@ def test_a_schedule_that_is_done_in_time_is_taken(tiny_bert, schedule):
 @pytest.mark.parametrize(
     ("schedule", "rest_from", "message"),
     [
-        (SHRINKING, 1, "rest_from must be an integer of at least 2, got 1"),
         (SHRINKING, 5, "rest_from must be in 1-4, got 5; the model has 4 layers"),
         (Schedule.exponential(0.4, 3), 3, "this one reduces up to layer 3"),
         (Schedule.random(0), 3, "done by layer 2"),

@@ -19,8 +19,6 @@ from pyramid_bert import (
     restore,
 )
 from pyramid_bert.core.cluster import ward_groups
-from pyramid_bert.core.loop import Pass
-from pyramid_bert.core.record import Trace
 from pyramid_bert.core.reducer import project
 from pyramid_bert.errors import CheckpointError, DataError
 from pyramid_bert.families import set_sensitivity, sizes_of
@@ -97,7 +95,7 @@ def test_only_leading_directions_are_kept(tiny_bert, items, monkeypatch):
     torch.testing.assert_close(few, whole[..., -3:])
 
 
-def test_groups_are_those_of_projected_tokens(tiny_bert, items, tiny_batch):
+def test_groups_are_those_of_projected_tokens(tiny_bert, items, tiny_batch, traced):
     """What is merged at the first layer: Ward's groups of its tokens times the directions."""
     model, batch = measure_sensitivity(tiny_bert(), items), tiny_batch((16,))
     states = []
@@ -107,11 +105,9 @@ def test_groups_are_those_of_projected_tokens(tiny_bert, items, tiny_batch):
     felt = states[0] @ model.bert.sensitivity[0]
     settings = {"selector": "cluster", "metric": "sensitivity", "within": 4}
     pyramidize(model, Schedule.custom([7, 7, 7, 7]), **settings)
-    trace = Trace()
-    with torch.no_grad():
-        model(**batch, pyramid_pass=Pass(trace, whole=True))
     (group,) = ward_groups(felt, None, 7, within=4).tolist()
-    assert trace.layers[0].home[0].tolist() == [group.index(slot) for slot in group]  # the first token stands for it
+    homes = traced(model, batch).layers[0].home[0].tolist()
+    assert homes == [group.index(slot) for slot in group]  # a group is named after its first token
     assert ward_groups(states[0], None, 7, within=4).tolist() != [group]
 
 
@@ -127,26 +123,18 @@ def test_directions_that_change_no_answer_do_not_count(tiny_bert, tiny_batch, lo
 
 
 @pytest.mark.parametrize("selector", ["cluster", "coreset"])
-def test_it_is_saved_with_a_pyramid_that_goes_by_it(tiny_bert, tiny_batch, logits_of, items, tmp_path, selector):
-    model, batch = measure_sensitivity(tiny_bert(), items), tiny_batch((24, 9))
+def test_it_is_saved_with_a_pyramid_that_uses_it(tiny_bert, tiny_batch, logits_of, items, tmp_path, selector):
+    model, batch = measure_sensitivity(tiny_bert(), items[:25]), tiny_batch((24, 9))
     pyramidize(model, SHRINKING, selector, metric="sensitivity", rest_from=4)
+    before = model.bert.sensitivity
+    measure_sensitivity(model, items)  # once more
+    assert not torch.equal(model.bert.sensitivity, before)
     expected = logits_of(model, batch)
     model.save_pretrained(tmp_path)
     loaded, report = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     assert torch.equal(logits_of(loaded, batch), expected)
-    assert torch.equal(loaded.bert.sensitivity, model.bert.sensitivity)
-
-
-def test_what_is_measured_again_is_saved_too(tiny_bert, tiny_batch, logits_of, items, tmp_path):
-    model = measure_sensitivity(tiny_bert(), items[:25])
-    pyramidize(model, SHRINKING, "cluster", metric="sensitivity")
-    before = model.bert.sensitivity
-    measure_sensitivity(model, items)
-    assert not torch.equal(model.bert.sensitivity, before)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert torch.equal(loaded.bert.sensitivity, model.bert.sensitivity)
 
 
@@ -197,6 +185,8 @@ def test_measuring_changes_nothing_else(tiny_bert, tiny_batch, logits_of, items)
         measure_sensitivity(pyramid, items)  # of the dense model
     assert torch.equal(pyramid.bert.sensitivity, model.bert.sensitivity)
     torch.testing.assert_close(logits_of(pyramid, batch), kept)
+    packed = measure_sensitivity(optimize(tiny_bert()), items).bert.sensitivity
+    torch.testing.assert_close(packed.abs(), model.bert.sensitivity.abs(), atol=1e-4, rtol=1e-2)
 
 
 def test_it_learns_and_runs_in_half_precision(tiny_bert, tiny_batch, items):
@@ -277,11 +267,3 @@ def test_what_cannot_be_measured_is_refused(tiny_bert, items):
     encoder = BertModel(tiny_bert().config)
     with pytest.raises(PyramidError, match="got BertModel, which has no head"):
         measure_sensitivity(encoder, items)
-    with pytest.raises(PyramidError, match="got placement='end'; leave it out"):
-        PyramidConfig(schedule=SHRINKING, metric="sensitivity", placement="end")
-
-
-def test_optimized_models_can_be_measured(tiny_bert, items):
-    plain = measure_sensitivity(tiny_bert(), items).bert.sensitivity
-    packed = measure_sensitivity(optimize(tiny_bert()), items).bert.sensitivity
-    torch.testing.assert_close(packed.abs(), plain.abs(), atol=1e-4, rtol=1e-2)

@@ -22,13 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pyramid_bert import PyramidClassifier, Schedule, pyramid_settings, pyramidize
+from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramid_settings, pyramidize
 from pyramid_bert.bench.ideal import kept_lengths
 from pyramid_bert.core.encoder import PyramidEncoder
 from pyramid_bert.core.loop import Pass
 from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families.halves import TwoHalves
+from pyramid_bert.families.surgery import plan_and_reducer
 from pyramid_bert.lab.theory.bound import BOUNDS, Constants, right_hand_sides
 from pyramid_bert.lab.theory.measure import measure_input, measure_theorem
 from pyramid_bert.text.batches import Encoded
@@ -49,12 +50,9 @@ class Layer(nn.Module):
         return torch.linalg.qr(random).Q * (0.8 + 0.4 * torch.rand((), generator=generator, dtype=torch.float64))
 
     @property
-    def attention_constant(self):
-        return spectral(self.w)
-
-    @property
-    def feed_forward_constant(self):
-        return spectral(self.v) * spectral(self.u)
+    def constants(self):
+        """Of attention and of the feed-forward network."""
+        return spectral(self.w), spectral(self.v) * spectral(self.u)
 
 
 class Mixing(TwoHalves):
@@ -75,35 +73,25 @@ def spectral(matrix):
 
 def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
     usual = Schedule.input_only(0.5) if placement == "input" else Schedule.exponential(0.4, 2)
-    return PyramidEncoder(
-        nn.ModuleList(layers),
-        Mixing(),
-        schedule=schedule or usual,
-        selector=selector,
-        reduce="replace",
-        weighted=False,
-        placement=placement,
-        knobs={"centers_per_step": m},
-        metric="euclidean",
-        by_sensitivity=False,
-        cls_only=False,
-        rest_from=None,
-        seed=0,
-        owner=None,
-        replaced=SimpleNamespace(config=None),
-    ).eval()
+    config = PyramidConfig(
+        schedule=schedule or usual, selector=selector, reduce="replace", placement=placement, centers_per_step=m
+    )
+    layers, family = nn.ModuleList(layers), Mixing()
+    plan, reducer = plan_and_reducer(config, layers, family, None, cls_only=False)
+    dense = SimpleNamespace(config=None)
+    return PyramidEncoder(layers, family, plan, reducer, replaces=True, seed=0, owner=None, replaced=dense).eval()
 
 
 def proved(layers, placement, head):
     """The constants of what lies between two replacements, by the placement."""
-    attention = [layer.attention_constant for layer in layers]
-    feed_forward = [layer.feed_forward_constant for layer in layers]
+    attention, feed_forward = zip(*(layer.constants for layer in layers), strict=True)
     following = [*attention[1:], 1.0]
-    constants = {
-        "middle": [f * a for f, a in zip(feed_forward, following, strict=True)],
-        "end": [f * a for f, a in zip([*feed_forward[1:], 1.0], following, strict=True)],
-        "input": [f * a for f, a in zip(feed_forward, attention, strict=True)],
+    halves = {
+        "middle": (feed_forward, following),
+        "end": ([*feed_forward[1:], 1.0], following),
+        "input": (feed_forward, attention),
     }[placement]
+    constants = [f * a for f, a in zip(*halves, strict=True)]
     above = tuple(math.prod(constants[j:]) for j in range(len(constants)))
     return Constants(tuple(constants), above, math.sqrt(2) * spectral(head))
 
@@ -142,16 +130,17 @@ def test_what_is_estimated_never_exceeds_what_is_proved(placement):
     for seed in range(12):
         measured, constants = case(seed, placement)
         within = 1 + 1e-9
-        for seen in (measured.layer, measured.layer_random):
-            assert all(ratio <= limit * within for ratio, limit in zip(seen, constants.layer, strict=True))
-        for seen in (measured.above, measured.above_random):
-            assert all(ratio <= limit * within for ratio, limit in zip(seen, constants.above, strict=True))
+        for seen, limits in (
+            (measured.layer, constants.layer),
+            (measured.layer_random, constants.layer),
+            (measured.above, constants.above),
+            (measured.above_random, constants.above),
+        ):
+            assert all(ratio <= limit * within for ratio, limit in zip(seen, limits, strict=True))
         assert max(measured.head, measured.head_random) <= constants.head * within
         assert max(measured.layer_random) > 0.1 * min(constants.layer)
-        for n_replaced, radius, moved in zip(
-            [measured.n - length for length in measured.lengths], measured.radius, measured.moved, strict=True
-        ):
-            assert moved <= math.sqrt(n_replaced) * radius * within
+        for length, radius, moved in zip(measured.lengths, measured.radius, measured.moved, strict=True):
+            assert moved <= math.sqrt(measured.n - length) * radius * within
 
 
 def test_a_case_by_hand():
@@ -183,9 +172,13 @@ def test_a_case_by_hand():
 # ---- on a BERT ----
 
 
-def items(batch, rows):
-    lengths = batch["attention_mask"].sum(1).tolist()
-    return [Encoded(batch["input_ids"][row, : lengths[row]].tolist()) for row in range(rows)]
+SHRINKING = Schedule.exponential(0.3, 3)
+SCHEDULES = {"middle": SHRINKING, "end": SHRINKING, "input": Schedule.input_only(0.4)}
+
+
+def items(batch):
+    rows = zip(batch["input_ids"], batch["attention_mask"].sum(1).tolist(), strict=True)
+    return [Encoded(ids[:length].tolist()) for ids, length in rows]
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -193,9 +186,9 @@ def items(batch, rows):
 def test_the_bound_holds_for_every_input_of_the_sample(tiny_bert, tiny_batch, placement, selector):
     if (placement, selector) == ("input", "attention"):
         pytest.skip("no attention at the input")
-    schedule = Schedule.input_only(0.4) if placement == "input" else Schedule.exponential(0.3, 3)
+    schedule = SCHEDULES[placement]
     model = pyramidize(tiny_bert(), schedule, selector, placement=placement)
-    report = measure_theorem(model, items(tiny_batch((24, 15, 9)), 3), [0, 1, 1])
+    report = measure_theorem(model, items(tiny_batch((24, 15, 9))), [0, 1, 1])
     for name, bound in report.bounds().items():
         assert bound["least_margin"] >= -1e-9, name
         assert bound["loose"] >= 1
@@ -205,14 +198,13 @@ def test_the_bound_holds_for_every_input_of_the_sample(tiny_bert, tiny_batch, pl
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_losses_and_radii_are_those_of_the_models(tiny_bert, tiny_batch, logits_of, placement):
-    schedule = Schedule.input_only(0.4) if placement == "input" else Schedule.exponential(0.3, 3)
     model, batch = tiny_bert().double(), tiny_batch((24, 24))
     dense = logits_of(model, batch)
-    pyramidize(model, schedule, reduce="replace", placement=placement)
+    pyramidize(model, SCHEDULES[placement], reduce="replace", placement=placement)
     star = logits_of(model, batch)
     trace = Trace()
     logits_of(model, batch, Pass(trace, whole=True))
-    report = measure_theorem(model, items(batch, 2), [1, 0])
+    report = measure_theorem(model, items(batch), [1, 0])
     for row, label in enumerate([1, 0]):
         target = torch.tensor([label])
         before, after = (float(F.cross_entropy(logits[row : row + 1], target)) for logits in (dense, star))
@@ -224,7 +216,7 @@ def test_losses_and_radii_are_those_of_the_models(tiny_bert, tiny_batch, logits_
 
 def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_bert, tiny_batch):
     model, batch = tiny_bert().double(), tiny_batch((24,))
-    lengths = Schedule.exponential(0.3, 3).lengths(24, 4)
+    lengths = SHRINKING.lengths(24, 4)
     vectors = []
     for done in range(5):
         stopped = [*lengths[:done], *[lengths[done - 1] if done else 24] * (4 - done)]
@@ -232,7 +224,7 @@ def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_ber
         with torch.no_grad():
             vectors.append(model.bert(**batch).last_hidden_state[:, 0])
     pyramidize(model, Schedule.custom(lengths))
-    (row,) = measure_theorem(model, items(batch, 1)).rows
+    (row,) = measure_theorem(model, items(batch)).rows
     assert row.lengths == lengths
     for layer in range(4):
         change = float((vectors[layer + 1] - vectors[layer]).norm())
@@ -243,25 +235,24 @@ def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_ber
 def test_without_labels_the_dense_prediction_is_the_label(tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch((24, 24, 20))
     said = logits_of(model, batch).argmax(1).tolist()
-    pyramidize(model, Schedule.exponential(0.3, 3))
-    texts = items(batch, 3)
+    pyramidize(model, SHRINKING)
+    texts = items(batch)
     by_itself, told = measure_theorem(model, texts), measure_theorem(model, texts, said)
     assert by_itself.loss == "cross-entropy on the dense model's own predictions"
     assert by_itself.rows == told.rows
 
 
 def test_a_regressor_is_measured_by_its_squared_error(tiny_bert, tiny_batch):
-    model = pyramidize(tiny_bert(labels=1), Schedule.exponential(0.3, 3))
-    report = measure_theorem(model, items(tiny_batch((24,)), 1), [2.5])
+    report = measure_theorem(pyramidize(tiny_bert(labels=1), SHRINKING), items(tiny_batch((24,))), [2.5])
     assert report.loss == "squared error on the labels"
     assert report.bounds()["printed"]["least_margin"] >= 0
 
 
 def test_the_model_is_left_as_it_was_and_a_seed_repeats(tiny_bert, tiny_batch, logits_of):
     batch = tiny_batch((24, 15))
-    model = pyramidize(tiny_bert(), Schedule.exponential(0.3, 3), reduce="drop")
+    model = pyramidize(tiny_bert(), SHRINKING, reduce="drop")
     before = logits_of(model, batch)
-    one, again, other = (measure_theorem(model, items(batch, 2), seed=seed) for seed in (0, 0, 1))
+    one, again, other = (measure_theorem(model, items(batch), seed=seed) for seed in (0, 0, 1))
     assert torch.equal(logits_of(model, batch), before)
     assert pyramid_settings(model).reduce == "drop"
     assert one == again
@@ -284,10 +275,9 @@ def test_the_model_is_left_as_it_was_and_a_seed_repeats(tiny_bert, tiny_batch, l
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_any_work(tiny_bert, tiny_batch, change, message):
-    given = {"schedule": Schedule.exponential(0.3, 3), "items": items(tiny_batch((15, 9)), 2), **change}
-    model, schedule = tiny_bert(), given.pop("schedule")
-    model = model.bert if given.pop("bare", False) else model
-    selector = given.pop("selector", "coreset")
+    given = {"schedule": SHRINKING, "selector": "coreset", "items": items(tiny_batch((15, 9))), **change}
+    model = tiny_bert().bert if given.pop("bare", False) else tiny_bert()
+    schedule, selector = given.pop("schedule"), given.pop("selector")
     if schedule is not None:
         pyramidize(model, schedule, selector)
     with pytest.raises(PyramidError, match=message):
@@ -295,7 +285,7 @@ def test_what_cannot_be_measured_is_refused_before_any_work(tiny_bert, tiny_batc
 
 
 def test_an_adaptive_schedule_is_measured_by_what_it_keeps(tiny_bert, tiny_batch):
-    texts = items(tiny_batch((24, 15, 9)), 3)
+    texts = items(tiny_batch((24, 15, 9)))
     model = pyramidize(tiny_bert(), Schedule.adaptive(0.6, min_tokens=2), reduce="replace", cls_only=False)
     report = measure_theorem(model, texts)
     assert [row.lengths for row in report.rows] == kept_lengths(model, texts)
@@ -304,22 +294,19 @@ def test_an_adaptive_schedule_is_measured_by_what_it_keeps(tiny_bert, tiny_batch
 
 
 def test_tokens_that_rest_are_awake_for_the_theorem(tiny_bert, tiny_batch):
-    texts, schedule = items(tiny_batch((24, 15, 9)), 3), Schedule.exponential(0.5, 2)
+    texts, schedule = items(tiny_batch((24, 15, 9))), Schedule.exponential(0.5, 2)
     awake = measure_theorem(pyramidize(tiny_bert(), schedule), texts)
     resting = measure_theorem(pyramidize(tiny_bert(), schedule, rest_from=3), texts)
     assert resting.to_dict() == awake.to_dict()
 
 
 def test_pairs_keep_their_token_types(tiny_model_dir):
-    clf = PyramidClassifier.from_pretrained(tiny_model_dir, Schedule.exponential(0.5, 2))
-    pair = ("a good film with a story", "it was a very dull and long day")
+    schedule, pair = Schedule.exponential(0.5, 2), ("a good film with a story", "it was a very dull and long day")
+    clf = PyramidClassifier.from_pretrained(tiny_model_dir, schedule)
     report = measure_theorem(clf.model, clf.encode([pair]))
-    star = PyramidClassifier.from_pretrained(tiny_model_dir, Schedule.exponential(0.5, 2), reduce="replace")
     dense = PyramidClassifier.from_pretrained(tiny_model_dir, "dense")
-    label = dense.predict_logits([pair]).argmax(1)
-    losses = [
-        float(F.cross_entropy(torch.from_numpy(model.predict_logits([pair])), torch.from_numpy(label)))
-        for model in (dense, star)
-    ]
+    star = PyramidClassifier.from_pretrained(tiny_model_dir, schedule, reduce="replace")
+    logits = [torch.from_numpy(model.predict_logits([pair])) for model in (dense, star)]
+    losses = [float(F.cross_entropy(one, logits[0].argmax(1))) for one in logits]
     assert report.rows[0].loss == pytest.approx(losses[0], abs=1e-5)
     assert report.rows[0].loss_change == pytest.approx(abs(losses[1] - losses[0]), abs=1e-5)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pyramid_bert import Cost, PyramidConfig, PyramidError, Schedule, adaptive_schedule_for_speedup, pyramidize
+from pyramid_bert import Cost, PyramidError, Schedule, adaptive_schedule_for_speedup, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.ledger import measure
 from pyramid_bert.bench.workload import Workload
@@ -14,21 +14,12 @@ from pyramid_bert.core.coreset import k_center_greedy, radius_curve
 from pyramid_bert.core.covering import shortest_cover
 from pyramid_bert.core.distances import Geometry
 from pyramid_bert.core.loop import Pass
-from pyramid_bert.core.record import Radii, Trace
 from pyramid_bert.errors import DataError
 from pyramid_bert.families import set_sensitivity
-from pyramid_bert.text.batches import Encoded
 from pyramid_bert.tune.schedules import solve_adaptive
 from pyramid_bert.tune.solver import smallest
 
 LENGTHS = [17, 9, 25, 3, 1]
-
-
-def covers_of(model, batch):
-    radii = Radii(model.config.num_hidden_layers)
-    with torch.no_grad():
-        logits = model(**batch, pyramid_pass=Pass(radii)).logits
-    return logits, radii.coverage
 
 
 # ---- the schedule ----
@@ -45,25 +36,18 @@ def test_it_has_options_and_no_lengths():
     assert Schedule.constant(0.5).options(10, 1) is None
 
 
-def test_it_round_trips_through_json_and_a_config():
+def test_it_round_trips_through_json():
     schedule = Schedule.adaptive(0.5, relative=False, steps=3, first_layer=2, last_layer=4, min_tokens=2)
     assert Schedule.from_dict(json.loads(json.dumps(schedule.to_dict()))) == schedule
     growing = Schedule.adaptive(0.5, growth=1.5)
     assert Schedule.from_dict(json.loads(json.dumps(growing.to_dict()))) == growing
     assert "growth" not in schedule.to_dict()
-    config = PyramidConfig(schedule=Schedule.adaptive(0.25))
-    assert PyramidConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
-@pytest.mark.parametrize("radius", [0, -1, 1.5, float("nan"), float("inf"), True, "half"])
-def test_a_radius_is_a_share(radius):
-    with pytest.raises(PyramidError, match=r"radius must be in \(0, 1\]"):
-        Schedule.adaptive(radius)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        *(({"radius": r}, r"radius must be in \(0, 1\]") for r in (0, -1, 1.5, math.nan, math.inf, True, "half")),
         ({"radius": 0.0, "relative": False}, "above 0, got 0.0"),
         ({"radius": 0.5, "steps": 0}, "steps must be an integer of at least 1"),
         ({"radius": 0.5, "first_layer": 3, "last_layer": 2}, "last_layer must be an integer of at least 3"),
@@ -113,7 +97,9 @@ def test_it_is_where_the_radius_curve_falls_below_the_limit(metric, padded):
 
 @pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}, {"reduce": "drop", "weighted": True}])
 @pytest.mark.parametrize("selector", ["coreset", "attention", "random"])
-def test_every_layer_keeps_within_the_radius_and_no_more_than_it_must(tiny_bert, tiny_batch, selector, settings):
+def test_every_layer_keeps_within_the_radius_and_no_more_than_it_must(
+    tiny_bert, tiny_batch, covers_of, traced, selector, settings
+):
     schedule = Schedule.adaptive(0.6, steps=8, first_layer=2, last_layer=3, min_tokens=2)
     model = pyramidize(tiny_bert(), schedule, selector, **settings)
     _, covers = covers_of(model, tiny_batch(LENGTHS))
@@ -125,20 +111,18 @@ def test_every_layer_keeps_within_the_radius_and_no_more_than_it_must(tiny_bert,
         assert kept[-1] >= min(n, 2)
         assert set(kept) <= set(schedule.options(n, 2))
     assert covers.kept[2, 2] < 25
-    trace = Trace()
-    with torch.no_grad():
-        model(**tiny_batch(LENGTHS), pyramid_pass=Pass(trace, whole=True))
-    traced = {entry.layer: entry.radius for entry in trace.layers}
-    for layer, radius in traced.items():
-        assert torch.allclose(covers.radius[:, layer - 1], radius, atol=1e-4)
+    for entry in traced(model, tiny_batch(LENGTHS)).layers:
+        assert torch.allclose(covers.radius[:, entry.layer - 1], entry.radius, atol=1e-4)
 
 
-def test_a_larger_radius_keeps_fewer_and_a_tiny_one_everything(tiny_bert, tiny_batch, logits_of):
+def test_a_larger_radius_keeps_fewer_and_a_tiny_one_everything(tiny_bert, tiny_batch, logits_of, covers_of):
     batch = tiny_batch(LENGTHS)
     dense = logits_of(tiny_bert(), batch)
     kept = []
     for radius in (1e-6, 0.7, 0.85, 1.0):
-        logits, covers = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(radius)), batch)
+        model = pyramidize(tiny_bert(), Schedule.adaptive(radius))
+        logits, covers = covers_of(model, batch)
+        assert torch.allclose(logits_of(model, batch, Pass(dense=True)), dense, atol=1e-5)
         kept.append(int(covers.kept[:, 0].sum()))
         if radius == 1e-6:
             assert torch.allclose(logits, dense, atol=1e-5)
@@ -147,7 +131,7 @@ def test_a_larger_radius_keeps_fewer_and_a_tiny_one_everything(tiny_bert, tiny_b
 
 
 @pytest.mark.parametrize("reduce", ["drop", "merge"])
-def test_neither_padding_nor_the_other_rows_matter(tiny_bert, tiny_batch, one_row, reduce):
+def test_neither_padding_nor_the_other_rows_matter(tiny_bert, tiny_batch, one_row, covers_of, reduce):
     model = pyramidize(tiny_bert(), Schedule.adaptive(0.6), reduce=reduce)
     batch = tiny_batch(LENGTHS)
     logits, covers = covers_of(model, batch)
@@ -160,7 +144,7 @@ def test_neither_padding_nor_the_other_rows_matter(tiny_bert, tiny_batch, one_ro
         assert torch.equal(alone.kept[0], covers.kept[row])
 
 
-def test_a_radius_that_grows(tiny_bert, tiny_batch):
+def test_a_radius_that_grows(tiny_bert, tiny_batch, covers_of):
     batch = tiny_batch(LENGTHS)
     _, covers = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(0.5, growth=1.25, first_layer=2)), batch)
     allowed = 0.5 * torch.tensor([0.0, 1.0, 1.25, 1.25**2])
@@ -168,7 +152,7 @@ def test_a_radius_that_grows(tiny_bert, tiny_batch):
     assert (covers.relative > allowed / 1.25 + 1e-5).any(dim=0)[2]
 
 
-def test_an_absolute_radius(tiny_bert, tiny_batch):
+def test_an_absolute_radius(tiny_bert, tiny_batch, covers_of):
     _, free = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(1.0)), tiny_batch(LENGTHS))
     limit = float(free.alone[0, 0]) / 2
     _, covers = covers_of(pyramidize(tiny_bert(), Schedule.adaptive(limit, relative=False)), tiny_batch(LENGTHS))
@@ -184,19 +168,12 @@ def test_it_learns(tiny_bert, tiny_batch, placement):
     assert model.bert.embeddings.word_embeddings.weight.grad.abs().sum() > 0
 
 
-def test_keeping_all_is_the_dense_model(tiny_bert, tiny_batch, logits_of):
-    model, batch = pyramidize(tiny_bert(), Schedule.adaptive(0.6)), tiny_batch(LENGTHS)
-    assert torch.allclose(logits_of(model, batch, Pass(dense=True)), logits_of(tiny_bert(), batch), atol=1e-5)
-
-
 # ---- what it costs ----
 
 
 @pytest.fixture
-def items(tiny_batch):
-    lengths = [5 + 7 * i % 40 for i in range(60)]
-    ids = tiny_batch(lengths)["input_ids"]
-    return [Encoded(row[:n].tolist()) for row, n in zip(ids, lengths, strict=True)]
+def items(tiny_batch, items_of):
+    return items_of(tiny_batch([5 + 7 * i % 40 for i in range(60)]))
 
 
 def test_the_radius_for_a_speedup(tiny_bert, items):
@@ -281,5 +258,5 @@ def test_by_sensitivity_a_radius_has_no_largest_value(tiny_bert, items):
     found = solve_adaptive(model, 1.8, items, settings=how, relative=False, steps=32)
     assert found.schedule.radius > 1
     assert 1.8 <= found.ideal < 2.0
-    with pytest.raises(PyramidError, match="near must be a radius above 0, got 0"):
+    with pytest.raises(PyramidError, match="near must be a number above 0, got 0"):
         solve_adaptive(model, 1.8, items, settings=how, relative=False, near=0)

@@ -26,11 +26,14 @@ def pair(tiny_bert):
     return dense, pyramidize(copy.deepcopy(dense), SCHEDULE)
 
 
+def ledger_of(pair, lengths, batch_size, rounds=1):
+    rows = Workload.synthetic(lengths, vocabulary=200)
+    return measure(*pair, rows, batch_size=batch_size, rounds=rounds, warmup=0)
+
+
 def test_macs_of_full_rows_are_those_of_the_cost_module(pair):
-    dense, pyramid = pair
-    ledger = measure(dense, pyramid, Workload.synthetic([32] * 6, vocabulary=200), batch_size=4, rounds=1, warmup=0)
     cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_layers=1, heads=4)
-    entries = ledger.entries
+    entries = ledger_of(pair, [32] * 6, 4).entries
     assert entries["sorted"].macs == entries["padded"].macs == 6 * cost.dense_macs
     assert entries["pyramid"].macs == 6 * cost.macs
     assert entries["pyramid"].ideal_over["sorted"] == cost.ideal_speedup
@@ -39,18 +42,15 @@ def test_macs_of_full_rows_are_those_of_the_cost_module(pair):
 
 
 def test_padding_is_counted_where_it_is_computed(pair):
-    lengths = [8, 32, 8, 32]
-    ledger = measure(*pair, Workload.synthetic(lengths, vocabulary=200), batch_size=2, rounds=1, warmup=0)
-    tokens = {name: entry.token_layers for name, entry in ledger.entries.items()}
-    assert tokens["padded"] == tokens["dynamic"] == 4 * 4 * 32  # every batch holds a long row
+    tokens = {name: entry.token_layers for name, entry in ledger_of(pair, [8, 16, 8, 32], 2).entries.items()}
+    assert tokens["padded"] == 4 * 4 * 32
+    assert tokens["dynamic"] == 4 * (2 * 16 + 2 * 32)
     assert tokens["sorted"] == 4 * (2 * 8 + 2 * 32)
-    kept = [sum([n, *SCHEDULE.lengths(n, 4)[:-1]]) for n in lengths]
-    assert tokens["pyramid"] == sum(kept)
+    assert tokens["pyramid"] == sum(2 * sum([n, *SCHEDULE.lengths(n, 4)[:-1]]) for n in (8, 32))
 
 
 def test_a_ledger_is_json_and_names_machine_and_settings(pair):
-    ledger = measure(*pair, Workload.synthetic([16] * 2, vocabulary=200), batch_size=1, rounds=2, warmup=0)
-    data = json.loads(json.dumps(ledger.to_dict()))
+    data = json.loads(json.dumps(ledger_of(pair, [16] * 2, 1, rounds=2).to_dict()))
     assert len(data["seconds"]["pyramid"]) == 2
     assert {"cpu", "threads", "torch", "transformers"} <= set(data["machine"])
     assert data["settings"]["schedule"]["kind"] == "exponential"
@@ -59,11 +59,19 @@ def test_a_ledger_is_json_and_names_machine_and_settings(pair):
     assert data["realised_over"]["sorted"] == pytest.approx(realised)
 
 
-def test_models_in_the_wrong_order_are_refused(pair):
-    with pytest.raises(PyramidError, match="a dense model and a pyramid, in this order"):
-        measure(pair[1], pair[0], Workload.synthetic([4]), batch_size=1)
+def test_what_cannot_be_compared_is_refused(pair):
+    dense, pyramid = pair
+    for refused in (
+        lambda: ledger_of((pyramid, dense), [4], 1),
+        lambda: measure_training(pyramid, dense, 8, batch_size=2),
+        lambda: measure_training(pyramid, pyramid, 8, batch_size=2),
+    ):
+        with pytest.raises(PyramidError, match="a dense model and a pyramid, in this order"):
+            refused()
     with pytest.raises(DataError, match="at least one token"):
         Workload.synthetic([])
+    with pytest.raises(PyramidError, match="both sides must run alike, got weights None and packed"):
+        ledger_of((dense, optimize(pyramid)), [4], 1)
 
 
 def test_peak_memory_counts_storages_once_and_forgets_what_is_freed():
@@ -91,11 +99,10 @@ def test_peak_memory_sees_what_autograd_keeps():
 
 
 def test_bench_command(capsys):
-    arguments = ["bench", "--size", "tiny", "--n", "8,16", "--rows", "4", "--batch-size", "1,2", "--rounds", "1"]
-    assert main([*arguments, "--keep-ratio", "0.5", "--last-layer", "1", "--json"]) == 0
-    ledgers = json.loads(capsys.readouterr().out)
-    assert [ledger["batch_size"] for ledger in ledgers] == [1, 2]
-    assert main([*arguments, "--keep-ratio", "0.5", "--last-layer", "1"]) == 0
+    call = "bench --size tiny --n 8,16 --rows 4 --batch-size 1,2 --rounds 1 --keep-ratio 0.5 --last-layer 1".split()
+    assert main([*call, "--json"]) == 0
+    assert [ledger["batch_size"] for ledger in json.loads(capsys.readouterr().out)] == [1, 2]
+    assert main(call) == 0
     assert "speed-up over c" in capsys.readouterr().out
 
 
@@ -112,16 +119,9 @@ def test_bench_runs_on_a_file_with_a_saved_pyramid(capsys, tmp_path, tiny_bert, 
     assert "a random BERT has no tokenizer" in capsys.readouterr().err
 
 
-def test_sides_that_run_differently_are_refused(pair):
-    dense, pyramid = pair
-    with pytest.raises(PyramidError, match="both sides must run alike, got weights None and packed"):
-        measure(dense, optimize(pyramid), Workload.synthetic([4], vocabulary=200), batch_size=1)
-
-
 @pytest.mark.parametrize(("how", "heads"), [("packed", 4), ("int8", None)])
 def test_8_bit_weights_are_counted_with_keys_and_values(pair, how, heads):
-    dense, pyramid = (optimize(copy.deepcopy(model), how) for model in pair)
-    ledger = measure(dense, pyramid, Workload.synthetic([32] * 2, vocabulary=200), batch_size=2, rounds=1, warmup=0)
+    ledger = ledger_of([optimize(copy.deepcopy(model), how) for model in pair], [32] * 2, 2)
     cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_layers=1, heads=heads)
     assert ledger.entries["pyramid"].macs == 2 * cost.macs
 
@@ -129,28 +129,23 @@ def test_8_bit_weights_are_counted_with_keys_and_values(pair, how, heads):
 # ---- roofline ----
 
 ROOF = Roofline(bytes_per_second=8.0, macs_per_second=10.0, bytes_per_weight=4, hidden_size=1, intermediate_size=3)
+READING = 1 + 1 + 3
 
 
-def test_a_roofline_by_hand():
+@pytest.mark.parametrize(
+    ("n", "how", "seconds"),
+    [
+        (20, {}, 4 + 4 + 12 + 80),  # each product takes longer than its weights; 80 are for attention scores
+        (20, {"overlap": False}, 4 + 4 + 12 + 80 + READING),
+        (1, {}, READING + 0.2),  # one token is bound by reading
+        (20, {"cls_layers": 1}, 1 + 4 + 3 + 4),  # only CLS: reads all weights, multiplies few
+        (20, {"cls_layers": 1, "heads": 1}, 1 + 1 + 3 + 4),  # without keys and values
+    ],
+)
+def test_a_roofline_by_hand(n, how, seconds):
     """Weights: 2 for query and output, 2 for key and value, 6 for the feed-forward; 2 weights are read in 1 s."""
-    reading = 1 + 1 + 3
-    multiplying = [2 * 20 / 10, 2 * 20 / 10, 6 * 20 / 10]
-    scores = 2 * 20 * 20 / 10
-    both = ROOF.seconds([20], 20, 1, placement="middle", cls_layers=0)
-    assert both == pytest.approx(sum(multiplying) + scores)  # each product takes longer than its weights
-    in_turn = ROOF.seconds([20], 20, 1, placement="middle", cls_layers=0, overlap=False)
-    assert in_turn == pytest.approx(sum(multiplying) + scores + reading)
-
-
-def test_one_token_is_bound_by_reading():
-    assert ROOF.seconds([1], 1, 1, placement="middle", cls_layers=0) == pytest.approx(1 + 1 + 3 + 0.2)
-
-
-def test_cls_alone_reads_all_weights_and_multiplies_few():
-    alone = ROOF.seconds([20], 20, 1, placement="middle", cls_layers=1)
-    assert alone == pytest.approx(1 + 2 * 20 / 10 + 3 + 2 * 1 * 20 / 10)
-    without_keys = replace(ROOF, heads=1).seconds([20], 20, 1, placement="middle", cls_layers=1)
-    assert without_keys == pytest.approx(1 + 1 + 3 + 2 * 1 * 20 / 10)
+    roof = replace(ROOF, heads=how.pop("heads", None))
+    assert roof.seconds([n], n, 1, placement="middle", **{"cls_layers": 0, **how}) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(("how", "size"), [(None, 4), ("packed", 4), ("int8", 1)])
@@ -167,11 +162,9 @@ def test_a_measured_roofline_knows_the_form_of_the_weights(tiny_bert, how, size)
 
 
 def test_training_is_counted_for_both_and_leaves_weights_alone(pair):
-    dense, pyramid = pair
-    before = [{name: value.clone() for name, value in model.state_dict().items()} for model in pair]
-    ledger = measure_training(dense, pyramid, 32, batch_size=4, rounds=2)
+    before = [copy.deepcopy(model.state_dict()) for model in pair]
+    ledger = measure_training(*pair, 32, batch_size=4, rounds=2)
     assert 0 < ledger.memory_share < 1  # counted, not timed: the same in every run
-    assert ledger.peak_bytes["pyramid"] < ledger.peak_bytes["dense"]
     assert len(ledger.seconds["dense"]) == 2
     assert 0 < ledger.selecting < 1
     for model, weights in zip(pair, before, strict=True):
@@ -179,13 +172,6 @@ def test_training_is_counted_for_both_and_leaves_weights_alone(pair):
         assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
         assert all(weight.grad is None for weight in model.parameters())
     json.dumps(ledger.to_dict())
-
-
-def test_training_takes_models_in_order(pair):
-    with pytest.raises(PyramidError, match="in this order"):
-        measure_training(pair[1], pair[0], 8, batch_size=2)
-    with pytest.raises(PyramidError, match="in this order"):
-        measure_training(pair[1], pair[1], 8, batch_size=2)
 
 
 def test_the_dense_side_of_training_may_compute_cls_alone(pair):
@@ -215,17 +201,16 @@ def test_tensors_follow_the_model(tiny_bert):
 
 
 def test_bench_measures_training(capsys):
-    call = ["bench", "--size", "tiny", "--training", "--n", "8,16", "--batch-size", "2", "--rounds", "1", "--json"]
+    call = "bench --size tiny --training --n 8,16 --batch-size 2 --rounds 1 --json".split()
     assert main([*call, "--keep-ratio", "0.5", "--last-layer", "1"]) == 0
-    ledgers = json.loads(capsys.readouterr().out)
-    assert [ledger["n"] for ledger in ledgers] == [8, 16]
-    assert main([*call[:-1], "--optimize"]) == 2
+    assert [ledger["n"] for ledger in json.loads(capsys.readouterr().out)] == [8, 16]
+    assert main([*call, "--optimize"]) == 2
     assert "leave out --data, --optimize and --speedup" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["packed", "int8"])
 def test_bench_states_what_an_optimization_does_to_logits(how, capsys):
-    call = ["bench", "--size", "tiny", "--n", "16", "--rows", "4", "--rounds", "1", "--optimize", how]
+    call = [*"bench --size tiny --n 16 --rows 4 --rounds 1 --optimize".split(), how]
     assert main([*call, "--json"]) == 0
     (ledger,) = json.loads(capsys.readouterr().out)
     assert ledger["optimization"] == how

@@ -37,6 +37,11 @@ def comparison(doubt, flips):
     return Comparison(np.array(doubt), np.array(flips), ones, 3 * ones, {})
 
 
+@pytest.fixture
+def good():
+    return Certificate.of(comparison([0.1, 0.5, 0.9] * 20, [False, False, True] * 20))
+
+
 # ---- predict ----
 
 
@@ -59,11 +64,8 @@ def test_the_worst_share_of_a_list_is_run_again_with_all_tokens(clf, texts, dens
     chances = clf.predict_proba(texts)
     doubt = 1 - abs(chances[:, 0] - chances[:, 1])
     assert doubt[found.rerun].min() >= doubt[~found.rerun].max() - 1e-6
-
-
-def test_all_and_none(clf, texts, dense_logits):
     assert np.allclose(clf.predict_logits(texts, fallback=1), dense_logits, atol=1e-5)
-    assert np.array_equal(clf.predict_logits(texts, fallback=0), clf.predict_logits(texts))
+    assert np.array_equal(clf.predict_logits(texts, fallback=0), plain)
 
 
 def test_worst_takes_the_first_of_equal_ones_and_rounds():
@@ -158,32 +160,28 @@ def test_damaged_certificates(tmp_path, text):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"quantiles": []}, "its quantiles must be finite numbers"),
-        ({"quantiles": 0.5}, "its quantiles must be finite numbers"),
-        ({"knots": ["low"], "chances": [0.1]}, r"its knots must be finite numbers.*'low'"),
-        ({"chances": [float("nan")], "knots": [0.1]}, "its chances must be finite numbers"),
+        ({"quantiles": []}, "quantiles must be finite numbers"),
+        ({"quantiles": 0.5}, "quantiles must be finite numbers"),
+        ({"knots": ["low"], "chances": [0.1]}, r"knots must be finite numbers.*'low'"),
+        ({"chances": [float("nan")], "knots": [0.1]}, "chances must be finite numbers"),
         ({"knots": [0.2, 0.1], "chances": [0.1, 0.2]}, "must be ascending and have one chance each"),
         ({"knots": [0.1], "chances": [0.1, 0.2]}, "must be ascending and have one chance each"),
-        ({"rows": "many"}, "its rows must be of type int"),
-        ({"settings": None}, "its settings must be of type dict"),
+        ({"rows": "many"}, "rows must be of type int"),
+        ({"settings": None}, "settings must be of type dict"),
     ],
 )
-def test_numbers_that_are_none_are_refused_when_they_are_read(tmp_path, change, message):
-    good = Certificate.of(comparison([0.1, 0.5, 0.9] * 20, [False, False, True] * 20))
+def test_numbers_that_are_none_are_refused_when_they_are_read(good, tmp_path, change, message):
     assert Certificate.from_dict(good.to_dict()) == good
     (tmp_path / "certificate.json").write_text(json.dumps({**good.to_dict(), **change}))
     with pytest.raises(CheckpointError, match=f"certificate.json: .*{message}.*remove it, and calibrate again"):
         Certificate.load(tmp_path)
 
 
-def test_a_certificate_of_version_1_is_read_if_it_goes_by_confidence(tmp_path):
-    good = Certificate.of(comparison([0.1, 0.5, 0.9] * 20, [False, False, True] * 20))
+def test_a_certificate_of_version_1_is_read_if_its_score_is_confidence(good, tmp_path):
     old = {**good.to_dict(), "format": 1, "score": "confidence", "weights": [1.0, 0.0]}
     assert Certificate.from_dict(old) == good
     (tmp_path / "certificate.json").write_text(json.dumps({**old, "score": "both", "weights": [1.0, 0.3]}))
-    with pytest.raises(
-        CheckpointError, match=r"certificate.json: .*the score 'both', which was removed; calibrate again"
-    ):
+    with pytest.raises(CheckpointError, match=r"certificate.json: .*the score 'both', which was removed; calibrate"):
         Certificate.load(tmp_path)
 
 
@@ -210,16 +208,16 @@ def test_fallback_is_a_share(clf, texts, share):
 
 
 def test_what_cannot_be_certified(clf, texts, tokenizer, tiny_bert, monkeypatch):
-    with pytest.raises(DataError, match="at least 50 texts to be calibrated on, got 49"):
-        Certificate.fit(clf, texts[:49])
     numbers = PyramidClassifier(pyramidize(tiny_bert(labels=1), SCHEDULE), tokenizer, labels=Labels(None))
-    for refused in (lambda: Certificate.fit(numbers, texts), lambda: numbers.predict(texts, fallback=0.1)):
-        with pytest.raises(PyramidError, match="predicts numbers, which do not flip"):
+    for refused, error, message in (
+        (lambda: Certificate.fit(clf, texts[:49]), DataError, "at least 50 texts to be calibrated on, got 49"),
+        (lambda: Certificate.fit(numbers, texts), PyramidError, "predicts numbers, which do not flip"),
+        (lambda: numbers.predict(texts, fallback=0.1), PyramidError, "predicts numbers, which do not flip"),
+        (lambda: clf.predict(texts, fallback=0.1, streaming=True), PyramidError, "certificate, and the model has none"),
+        (lambda: clf.predict(texts, streaming=True), PyramidError, "give fallback as well"),
+    ):
+        with pytest.raises(error, match=message):
             refused()
-    with pytest.raises(PyramidError, match="certificate, and the model has none"):
-        clf.predict(texts, fallback=0.1, streaming=True)
-    with pytest.raises(PyramidError, match="give fallback as well"):
-        clf.predict(texts, streaming=True)
     monkeypatch.setitem(sys.modules, "sklearn.isotonic", None)
     with pytest.raises(MissingExtraError, match=r"scikit-learn: pip install 'pyramid-bert\[train\]'"):
         Certificate.fit(clf, texts)

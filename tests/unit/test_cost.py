@@ -6,21 +6,15 @@ from pyramid_bert.cost import PLACEMENTS, Cost, attention_space, space_reduction
 from pyramid_bert.errors import PyramidError, UnknownNameError
 
 
-def test_the_cost_of_one_dense_layer_by_hand():
+def test_costs_by_hand():
     # n = 3, d = 2, f = 8: projections 4nd² = 48, scores and mixing 2n²d = 36, feed-forward 2ndf = 96.
     assert Cost.of((3,), n=3, hidden_size=2) == Cost(macs=180, dense_macs=180)
-
-
-def test_the_cost_of_two_reduced_layers_by_hand():
+    assert Cost.of((3,), n=3, hidden_size=2, intermediate_size=5) == Cost(macs=48 + 36 + 60, dense_macs=48 + 36 + 60)
     # Layer 1: attention of 4 tokens 64 + 64, feed-forward of 2 tokens 64. Layer 2: 32 + 16, feed-forward of 1: 32.
     cost = Cost.of((2, 1), n=4, hidden_size=2)
     assert cost.macs == (64 + 64 + 64) + (32 + 16 + 32)
     assert cost.dense_macs == 2 * (64 + 64 + 128)
     assert cost.ideal_speedup == 512 / 272
-
-
-def test_feed_forward_networks_of_another_width():
-    assert Cost.of((3,), n=3, hidden_size=2, intermediate_size=5) == Cost(macs=48 + 36 + 60, dense_macs=48 + 36 + 60)
 
 
 def test_cls_only_computes_one_query_and_one_output_in_the_last_layer():
@@ -41,32 +35,23 @@ def test_cls_only_computes_one_query_and_one_output_in_the_last_layer():
     ],
 )
 def test_tokens_seen(placement, attention, feed_forward):
-    assert tokens_seen((8, 4, 4), 16, placement) == (attention, feed_forward)
+    found = tokens_seen((8, 4, 4), 16, placement)
+    assert found == (attention, feed_forward)
+    assert found[0] is not found[1]
 
 
-def test_later_reduction_costs_more():
+def test_later_reduction_costs_more_and_keeping_everything_saves_nothing():
     costs = {placement: Cost.of((8, 4, 4), 16, 32, placement=placement).macs for placement in PLACEMENTS}
     assert costs["input"] < costs["middle"] < costs["end"] < Cost.of((8, 4, 4), 16, 32).dense_macs
-
-
-@pytest.mark.parametrize("placement", PLACEMENTS)
-def test_keeping_everything_saves_nothing(placement):
-    assert Cost.of((16,) * 3, 16, 32, placement=placement).ideal_speedup == 1
-
-
-def test_the_lists_of_tokens_seen_are_not_shared():
-    attention, feed_forward = tokens_seen((8, 4), 16, "end")
-    attention[0] = 0
-    assert feed_forward == [16, 8]
+    assert {Cost.of((16,) * 3, 16, 32, placement=placement).ideal_speedup for placement in PLACEMENTS} == {1}
 
 
 @pytest.mark.parametrize("lengths", [(), (9, 4)])
 def test_lengths_that_cannot_be(lengths):
     message = re.escape(f"lengths must not be empty nor exceed n=8, got {list(lengths)}")
-    with pytest.raises(PyramidError, match=f"^{message}$"):
-        tokens_seen(lengths, 8)
-    with pytest.raises(PyramidError, match=f"^{message}$"):
-        Cost.of(lengths, 8, 32)
+    for ask in (lambda: tokens_seen(lengths, 8), lambda: Cost.of(lengths, 8, 32)):
+        with pytest.raises(PyramidError, match=f"^{message}$"):
+            ask()
 
 
 @pytest.mark.parametrize("heads", [0, -5])
@@ -75,33 +60,21 @@ def test_a_model_has_at_least_one_head(heads):
         Cost.of((4,), 8, 32, cls_layers=1, heads=heads)
 
 
-def test_unknown_placement():
-    with pytest.raises(
-        UnknownNameError, match=r"^unknown placement 'midle'; did you mean 'middle'\? Known: end, input"
-    ):
-        tokens_seen((4,), 8, "midle")
-
-
-def test_attention_space_by_hand():
+@pytest.mark.parametrize(("reading", "kept"), [("printed", (16 + 40) + (4 + 20)), ("attention_input", 144 + 56)])
+def test_space_by_hand(reading, kept):
     # l² + l·d of lengths 4, 2 or of what attention holds, 8, 4, with d = 10.
-    assert attention_space((4, 2), 8, 10, reading="printed") == (16 + 40) + (4 + 20)
-    assert attention_space((4, 2), 8, 10, reading="attention_input") == (64 + 80) + (16 + 40)
-    assert attention_space((4, 2), 8, 10) == 200
-
-
-@pytest.mark.parametrize(("reading", "expected"), [("printed", 1 - 80 / 288), ("attention_input", 1 - 200 / 288)])
-def test_space_reduction_by_hand(reading, expected):
-    assert space_reduction((4, 2), 8, 10, reading=reading) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("reading", ["printed", "attention_input"])
-def test_keeping_everything_saves_no_space(reading):
+    assert attention_space((4, 2), 8, 10, reading=reading) == kept
+    assert space_reduction((4, 2), 8, 10, reading=reading) == pytest.approx(1 - kept / 288, abs=1e-12)
     assert space_reduction((8, 8), 8, 10, reading=reading) == 0
 
 
-def test_unknown_reading():
-    message = r"^unknown space reading 'print'; did you mean 'printed'\? Known: attention_input, printed$"
-    with pytest.raises(UnknownNameError, match=message):
-        attention_space((4,), 8, 10, reading="print")
-    with pytest.raises(UnknownNameError, match=message):
-        space_reduction((4,), 8, 10, reading="print")
+def test_attention_input_is_the_usual_reading():
+    assert attention_space((4, 2), 8, 10) == 200
+
+
+def test_unknown_names():
+    with pytest.raises(UnknownNameError, match=r"^unknown placement 'midle'; did you mean 'middle'\? Known: end, inp"):
+        tokens_seen((4,), 8, "midle")
+    for ask in (attention_space, space_reduction):
+        with pytest.raises(UnknownNameError, match=r"^unknown space reading 'print'; did you mean 'printed'"):
+            ask((4,), 8, 10, reading="print")

@@ -9,7 +9,8 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from pyramid_bert.errors import DataError, PyramidError
 from pyramid_bert.text.labels import Labels
-from pyramid_bert.training.distillation import Distillation, check_teacher, soft_loss
+from pyramid_bert.training import TrainSettings
+from pyramid_bert.training.distillation import check_teacher, distilled_loss, soft_loss
 
 
 def slow_soft_loss(logits, target, temperature):
@@ -43,10 +44,10 @@ def test_the_loss_is_a_mixture():
     logits, target = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     cls, goal = torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 1.0]])
     hard, soft = torch.tensor(5.0), soft_loss(logits, target, 2.0)
-    taught = {"teacher_logits": target, "teacher_cls": goal}
-    mixed = Distillation(2.0, weight=0.25, hidden_weight=0.0).loss(hard, logits, None, taught)
+    settings = TrainSettings(temperature=2.0, distill_weight=0.25, hidden_weight=3.0)
+    mixed = distilled_loss(hard, logits, cls, {"teacher_logits": target}, settings)
     assert mixed.item() == pytest.approx(0.75 * 5 + 0.25 * soft.item())
-    matched = Distillation(2.0, weight=0.25, hidden_weight=3.0).loss(hard, logits, cls, taught)
+    matched = distilled_loss(hard, logits, cls, {"teacher_logits": target, "teacher_cls": goal}, settings)
     assert matched.item() == pytest.approx(mixed.item() + 3 * 2.0)
 
 

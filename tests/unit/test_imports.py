@@ -39,8 +39,12 @@ UPWARD_ON_PURPOSE = {("schedule", "tune")}
 KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
 NO_TORCH = {"errors", "version", "checks", "files", "estimator", "schedule", "cost"}
 
+# What only families/ may ask a model or its config for, and the files that define or build a model themselves.
+ONLY_FAMILIES = {"bert", "pooler", "max_position_embeddings", "encoder.layer", "classifier.in_features"}
+BUILD_THEIR_OWN = ("lab/performer/", "lab/lra/models.py")
+
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
-NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "axes", "grid", "methods", "spec")}
+NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "grid", "methods", "spec")}
 NO_TORCH_FILES |= {"lab/lra/__init__.py", "lab/lra/presets.py"}
 NO_TORCH_FILES |= {f"explain/{name}.py" for name in ("__init__", "explanation", "html", "terminal")}
 
@@ -98,54 +102,40 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.re
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    ("file", "source", "expected"),
     [
-        ("from .families import pyramidize", ["families"]),
-        ("from . import families", ["families"]),
-        ("import pyramid_bert.families", ["families"]),
-        ("from pyramid_bert.families import pyramidize", ["families"]),
-        ("def f():\n    from .families import pyramidize", ["families"]),
-        ("if TYPE_CHECKING:\n    from .families import pyramidize", ["families"]),
-        ("from . import __version__", ["__init__"]),
-        ("from pyramid_bert import Schedule", ["__init__"]),
-        ("import pyramid_bert", ["__init__"]),
-        ("from .errors import PyramidError\nimport torch", []),
+        ("cost.py", "from .families import pyramidize", ["families"]),
+        ("cost.py", "from . import families", ["families"]),
+        ("cost.py", "import pyramid_bert.families", ["families"]),
+        ("cost.py", "from pyramid_bert.families import pyramidize", ["families"]),
+        ("cost.py", "def f():\n    from .families import pyramidize", ["families"]),
+        ("cost.py", "if TYPE_CHECKING:\n    from .families import pyramidize", ["families"]),
+        ("cost.py", "from . import __version__", ["__init__"]),
+        ("cost.py", "from pyramid_bert import Schedule", ["__init__"]),
+        ("cost.py", "import pyramid_bert", ["__init__"]),
+        ("cost.py", "from .errors import PyramidError\nimport torch", []),
+        ("cost.py", "from .tune import solve_speedup", ["tune"]),
+        ("schedule/base.py", "from ..tune import solve_speedup", []),  # the one exception
+        ("core/coreset.py", "from ..config import PyramidConfig", ["config"]),
+        ("core/coreset.py", "from .selectors import register\nfrom ..errors import PyramidError", []),
     ],
 )
-def test_upward_imports_are_found_wherever_they_stand(source, expected):
-    assert upward_imports(PACKAGE / "cost.py", source) == expected
-
-
-def test_upward_imports_are_found_from_inside_a_folder():
-    path = PACKAGE / "core" / "coreset.py"
-    assert upward_imports(path, "from ..config import PyramidConfig") == ["config"]
-    assert upward_imports(path, "from .selectors import register\nfrom ..errors import PyramidError") == []
-
-
-def test_the_one_exception():
-    assert upward_imports(PACKAGE / "schedule" / "base.py", "from ..tune import solve_speedup") == []
-    assert upward_imports(PACKAGE / "cost.py", "from .tune import solve_speedup") == ["tune"]
+def test_upward_imports_are_found_wherever_they_stand(file, source, expected):
+    assert upward_imports(PACKAGE / file, source) == expected
 
 
 # ---- the package ----
 
 
-def test_there_are_files_to_check():
-    assert {"errors", "schedule", "core", "families", "lab", "__init__"} <= {room(path) for path in FILES}
-
-
 def test_no_module_stands_where_a_public_name_is_expected():
     """Python puts every module it imports into its package, over a name that is loaded on first use."""
+    assert {"errors", "schedule", "core", "families", "lab", "__init__"} <= {room(path) for path in FILES}
     assert not {room(path) for path in FILES} & set(pyramid_bert.__all__)
 
 
 @every_file
-def test_every_module_has_its_place_in_the_order(path):
-    assert room(path) in RANK, f"give {room(path)!r} a place in LAYERS"
-
-
-@every_file
 def test_imports_run_one_way(path):
+    assert room(path) in RANK, f"give {room(path)!r} a place in LAYERS"
     assert upward_imports(path, path.read_text(encoding="utf-8")) == []
 
 
@@ -174,6 +164,34 @@ def test_some_know_no_torch(path):
     names = imported_names(path, path.read_text(encoding="utf-8"))
     if room(path) in NO_TORCH or path.relative_to(PACKAGE).as_posix() in NO_TORCH_FILES:
         assert not {name.split(".")[0] for name in names} & {"torch", "numpy"}
+
+
+def parts_named(source):
+    """What a source asks a family's model for by name: every such attribute, with the one before it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            before = node.value.attr if isinstance(node.value, ast.Attribute) else ""
+            if node.attr in ONLY_FAMILIES or f"{before}.{node.attr}" in ONLY_FAMILIES:
+                yield node.attr
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("model.bert.encoder", ["bert"]),
+        ("model.config.max_position_embeddings", ["max_position_embeddings"]),
+        ("base_model(model).encoder.layer[0]", ["layer"]),
+        ("encoder.layer, pyramid_encoder(model).layer", []),  # a pyramid's own
+    ],
+)
+def test_names_of_parts_are_found(source, expected):
+    assert list(parts_named(source)) == expected
+
+
+@every_file
+def test_only_families_know_where_the_parts_of_a_model_are(path):
+    if room(path) != "families" and not path.relative_to(PACKAGE).as_posix().startswith(BUILD_THEIR_OWN):
+        assert list(parts_named(path.read_text(encoding="utf-8"))) == [], "ask pyramid_bert.families for it"
 
 
 @every_file

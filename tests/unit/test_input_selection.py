@@ -72,10 +72,9 @@ def test_the_layers_see_the_kept_tokens_alone(make, family, method):
     """As if the embeddings of the kept tokens, with their own positions, had been given to the dense model."""
     model = make[family]()
     pyramidize(model, Schedule.input_only(0.5), **METHODS[method])
-    base = model.performer if family == "performer" else model.bert
-    seen = []
+    base, seen = base_model(model), []
     hook = base.encoder.layer[0].register_forward_hook(lambda layer, given, out: seen.append(given[0]))
-    whole = base.embeddings(ids(), None, None) if family == "performer" else base.embeddings(ids())
+    whole = _embedded(base)
     with torch.no_grad():
         model(ids())
     hook.remove()
@@ -148,7 +147,7 @@ def test_dropout_has_no_say_in_the_choice(make, family, tmp_path):
     pyramidize(model, Schedule.input_only(0.4), reduce="drop")  # new settings
     model.save_pretrained(tmp_path)
     for pyramid in (model, copy.deepcopy(model), AutoModelForSequenceClassification.from_pretrained(tmp_path)):
-        base = pyramid.performer if family == "performer" else pyramid.bert
+        base = base_model(pyramid)
         chosen = [chosen_at_the_input(base.encoder, _embedded(base.train(mode))) for mode in (True, False)]
         assert torch.equal(*chosen)
         assert any(part.p == 0.3 for part in base.encoder.layer.modules() if isinstance(part, torch.nn.Dropout))
@@ -157,16 +156,12 @@ def test_dropout_has_no_say_in_the_choice(make, family, tmp_path):
         assert not torch.equal(_embedded(base.train()), _embedded(base))
         assert not base.embeddings._forward_hooks
         assert not base._forward_pre_hooks
+        if family == "performer":  # a pyramid that does not select at the input keeps it
+            assert pyramidize(pyramid, Schedule.exponential(0.25, 2)).performer.embeddings.dropout.p == 0.3
 
 
 def _embedded(base):
     return base.embeddings(ids(), None, None)
-
-
-def test_a_pyramid_inside_keeps_its_dropout(make):
-    model = pyramidize(make["performer"](hidden_dropout_prob=0.3), Schedule.exponential(0.25, last_layer=2))
-    assert model.performer.embeddings.dropout.p == 0.3
-    assert restore(model).performer.embeddings.dropout.p == 0.3
 
 
 @pytest.mark.parametrize("name", ["performer-cifar10", "bigbird-cifar10"])
@@ -240,13 +235,14 @@ def test_dropout_of_attention_where_bigbird_has_it(make):
             assert torch.equal(model(ids()).logits, model(ids()).logits) != differs
 
 
-def test_all_hidden_states_of_a_bigbird_are_whole(make):
+def test_lengths_snap_to_blocks(make):
+    """Also for rows of few tokens, which keep their share of them; all hidden states are of that width."""
     model = pyramidize(make["bigbird"](), Schedule.input_only(0.5), "first")
+    mask = (torch.arange(N) < 9).long().expand(3, N)
+    with torch.no_grad():
+        assert model(ids(), attention_mask=mask).logits.isfinite().all()
     states = model(ids(), output_hidden_states=True).hidden_states
     assert states[-1].shape[1] == states[1].shape[1] > 1
-
-
-def test_lengths_snap_to_blocks(make):
     model = pyramidize(make["bigbird"](block_size=4, num_random_blocks=1), Schedule.input_only(0.85))
     assert pyramid_settings(model).schedule.multiple_of == 4
     assert pyramid_settings(model).schedule.lengths(N, 2) == (36, 36)  # 34, in blocks of 4
@@ -292,15 +288,13 @@ def test_threads_may_share_a_bigbird(make):
         with torch.no_grad():
             found["second"] = model(ids()).logits
 
-    hook = model.bert.encoder.layer[0].register_forward_hook(after_a_layer)
+    model.bert.encoder.layer[0].register_forward_hook(after_a_layer)
     threads = [threading.Thread(target=run, name=run.__name__) for run in (first, second)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    hook.remove()
-    assert torch.equal(found["first"], expected)
-    assert torch.equal(found["second"], expected)
+    assert all(torch.equal(found[name], expected) for name in ("first", "second"))
     assert not any(part.training for part in model.modules())
 
 
@@ -332,15 +326,14 @@ def test_blocks_of_the_papers_sizes(make, block, n, keep, kept):
 
 
 def test_a_keep_ratio_that_leaves_too_few_blocks(make):
-    model = pyramidize(make["bigbird"](), Schedule.input_only(0.2))
-    with pytest.raises(PyramidError, match=r"leaves 8 of 40 tokens, 4 blocks of 2, .* least 8 blocks, 16"):
-        model(ids())
-    model = pyramidize(make["bigbird"](), Schedule.input_only(0.02))
-    with pytest.raises(PyramidError, match=r"leaves 1 of 40 tokens, less than a block of 2"):
-        model(ids())
-    model = pyramidize(make["bigbird"](block_size=4), Schedule.input_only(0.2))
-    with pytest.raises(PyramidError, match=r"leaves 8 of 37 tokens, 2 blocks of 4"):  # 37, not what fills up a block
-        model(ids(n=37))
+    for block, keep, n, message in (
+        (2, 0.2, 40, r"leaves 8 of 40 tokens, 4 blocks of 2, .* least 8 blocks, 16"),
+        (2, 0.02, 40, "leaves 1 of 40 tokens, less than a block of 2"),
+        (4, 0.2, 37, "leaves 8 of 37 tokens, 2 blocks of 4"),  # 37, not what fills up a block
+    ):
+        model = pyramidize(make["bigbird"](block_size=block), Schedule.input_only(keep))
+        with pytest.raises(PyramidError, match=message):
+            model(ids(n=n))
 
 
 def test_an_input_too_short_for_blocks_changes_nothing(make, monkeypatch):
@@ -365,20 +358,13 @@ def test_an_input_too_short_for_blocks_changes_nothing(make, monkeypatch):
         pyramidize(spoiled, Schedule.input_only(0.5))
 
 
-def test_short_rows_get_whole_blocks(make):
-    """Rows of few tokens in a wide batch keep their share, and the width is what blocks need."""
-    model = pyramidize(make["bigbird"](), Schedule.input_only(0.5), "first")
-    mask = (torch.arange(N) < 9).long().expand(3, N)
-    with torch.no_grad():
-        assert model(ids(), attention_mask=mask).logits.isfinite().all()
-
-
 @pytest.mark.parametrize(
     ("schedule", "settings", "words"),
     [
         (Schedule.exponential(0.5, 2), {}, "BigBird can select at the input alone, got placement='middle'"),
         (Schedule.input_only(0.5), {"weighted": True, "reduce": "drop"}, "weighted=True has no meaning"),
         (Schedule.input_only(0.5), {"reduce": "replace"}, "reduce='replace' has no meaning"),
+        (Schedule.input_only(0.5), {"rest_from": 2}, "its tokens cannot rest, got rest_from=2"),
     ],
 )
 def test_what_bigbird_refuses(make, schedule, settings, words):
@@ -386,16 +372,5 @@ def test_what_bigbird_refuses(make, schedule, settings, words):
     with pytest.raises(UnsupportedModelError, match=words):
         pyramidize(model, schedule, **settings)
     assert not is_pyramid(model)
-
-
-def test_the_bare_bigbird_is_refused(make):
     with pytest.raises(UnsupportedModelError, match="BigBirdModel gives more than the CLS vector"):
-        pyramidize(BigBirdModel(make["bigbird"]().config), Schedule.input_only(0.5))
-
-
-def test_a_schedule_without_blocks_is_written_as_before():
-    assert "multiple_of" not in Schedule.input_only(0.5).to_dict()
-    blocks = Schedule.input_only(0.5, multiple_of=8)
-    assert Schedule.from_dict(blocks.to_dict()) == blocks
-    assert blocks.lengths(10, 1) == (8,)
-    assert blocks.lengths(6, 1) == (6,)
+        pyramidize(BigBirdModel(model.config), Schedule.input_only(0.5))

@@ -21,12 +21,6 @@ def batch(tiny_batch):
     return tiny_batch([9, 16, 5])
 
 
-def test_packed_weights_give_the_same_logits(model, batch, logits_of):
-    before = logits_of(model, batch)
-    after = logits_of(optimize(model, "packed"), batch)
-    torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
-
-
 def test_int8_weights_give_nearly_the_same_logits_and_not_the_same(model, batch, logits_of):
     before = logits_of(model, batch)
     after = logits_of(optimize(model, "int8"), batch)
@@ -35,30 +29,23 @@ def test_int8_weights_give_nearly_the_same_logits_and_not_the_same(model, batch,
 
 
 @pytest.mark.parametrize("how", OPTIMIZATIONS)
-def test_every_linear_layer_of_the_encoder_is_another_and_the_head_is_not(model, how):
-    optimize(model, how)
+def test_layers_of_the_encoder_change_weights_do_not_and_it_can_be_taken_back(model, batch, logits_of, how):
+    before, kinds = logits_of(model, batch), [type(part) for part in model.modules()]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    optimize(optimize(model, "int8"), how)
+    assert optimization_of(model) == how
     assert all(type(layer) is not nn.Linear for layer in model.bert.encoder.modules() if isinstance(layer, nn.Linear))
     assert type(model.classifier) is nn.Linear
-    assert optimization_of(model) == how
-
-
-@pytest.mark.parametrize("how", OPTIMIZATIONS)
-def test_it_can_be_taken_back(model, batch, logits_of, how):
-    before, kinds = logits_of(model, batch), [type(part) for part in model.modules()]
-    unoptimize(optimize(model, how))
+    assert list(model.state_dict()) == list(state)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    copied = copy.deepcopy(model)
+    assert torch.equal(logits_of(copied, batch), logits_of(model, batch))
+    assert optimization_of(copied) == how
+    unoptimize(model)
     assert torch.equal(logits_of(model, batch), before)
     assert [type(part) for part in model.modules()] == kinds
     assert optimization_of(model) is None
     assert not any("_fast" in vars(part) for part in model.modules())
-
-
-@pytest.mark.parametrize("how", OPTIMIZATIONS)
-def test_parameters_and_state_stay_the_same(model, how):
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    optimize(model, how)
-    after = model.state_dict()
-    assert list(after) == list(before)
-    assert all(torch.equal(after[name], before[name]) for name in before)
 
 
 @pytest.mark.parametrize("how", OPTIMIZATIONS)
@@ -72,25 +59,17 @@ def test_gradients_are_those_of_the_plain_model(model, batch, how):
 
 
 @pytest.mark.parametrize("how", OPTIMIZATIONS)
-def test_weights_that_change_are_packed_again(model, batch, logits_of, how):
+def test_weights_that_change_or_are_replaced_are_packed_again(model, batch, logits_of, how):
     optimize(model, how)
     logits_of(model, batch)
     with torch.no_grad():
         for weight in model.bert.encoder.parameters():
             weight.mul_(0.5)
     changed = logits_of(model, batch)
-    fresh = optimize(unoptimize(copy.deepcopy(model)), how)
-    assert torch.equal(changed, logits_of(fresh, batch))
-
-
-@pytest.mark.parametrize("how", OPTIMIZATIONS)
-def test_weights_that_are_replaced_are_packed_again(model, batch, logits_of, how):
-    optimize(model, how)
-    logits_of(model, batch)
+    assert torch.equal(changed, logits_of(optimize(unoptimize(copy.deepcopy(model)), how), batch))
     other = {name: value * 0.5 for name, value in model.state_dict().items()}
     model.load_state_dict(other, assign=True)
-    fresh = optimize(unoptimize(copy.deepcopy(model)), how)
-    assert torch.equal(logits_of(model, batch), logits_of(fresh, batch))
+    assert torch.equal(logits_of(model, batch), logits_of(optimize(unoptimize(copy.deepcopy(model)), how), batch))
 
 
 def test_biases_alone_can_learn(model, batch):
@@ -100,20 +79,10 @@ def test_biases_alone_can_learn(model, batch):
     assert model.bert.encoder.layer[0].attention.self.query.bias.grad is not None
 
 
-@pytest.mark.parametrize("how", OPTIMIZATIONS)
-def test_a_copy_works_by_itself(model, batch, logits_of, how):
-    optimize(model, how)
-    copied = copy.deepcopy(model)
-    assert torch.equal(logits_of(copied, batch), logits_of(model, batch))
-    assert optimization_of(copied) == how
-
-
-def test_another_optimization_takes_the_place_of_the_first(model):
-    assert optimization_of(optimize(optimize(model, "int8"), "packed")) == "packed"
-
-
-def test_a_pyramid_keeps_the_same_tokens_with_packed_weights(model, batch, logits_of):
-    pyramidize(model, Schedule.exponential(0.5, 2))
+@pytest.mark.parametrize("reduces", [False, True])
+def test_packed_weights_give_the_same_logits(model, batch, logits_of, reduces):
+    if reduces:
+        pyramidize(model, Schedule.exponential(0.5, 2))
     before = logits_of(model, batch)
     torch.testing.assert_close(logits_of(optimize(model), batch), before, rtol=1e-5, atol=1e-5)
 

@@ -9,25 +9,19 @@ from pathlib import Path
 import pytest
 
 from pyramid_bert.errors import UnknownNameError
-from pyramid_bert.lab.pages import lra, performance
+from pyramid_bert.lab.pages import PAGES, write
 from pyramid_bert.lab.pages.__main__ import main
 from pyramid_bert.lab.pages.commands import Commands
-from pyramid_bert.lab.pages.results import page as results
-from pyramid_bert.lab.pages.theory import page as theory
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("module", "file"),
-    [(results, "results.md"), (lra, "lra-results.md"), (theory, "theory.md"), (performance, "performance.md")],
-)
-def test_the_pages_have_the_numbers_of_the_results(module, file, table_rows, monkeypatch):
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_have_the_numbers_of_the_results(page, table_rows, monkeypatch):
     monkeypatch.setattr("pyramid_bert.lab.pages.pictures.find_spec", lambda name: None)
-    monkeypatch.setattr(results, "find_spec", lambda name: None)
-    rows = table_rows(module.write(ROOT))
+    rows = table_rows(write(page, ROOT))
     assert len(rows) > 20
-    assert rows == table_rows((ROOT / "docs" / file).read_text(encoding="utf-8"))
+    assert rows == table_rows((ROOT / "docs" / PAGES[page][0]).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
@@ -37,10 +31,19 @@ def test_the_scripts_that_measure_can_be_imported(name, monkeypatch):
 
 
 def test_a_page_without_results(tmp_path):
+    (tmp_path / "docs").mkdir()
     for page in ("theory", "performance"):
-        (tmp_path / "docs").mkdir(exist_ok=True)
         main([page, "--root", str(tmp_path)])
         assert "|" not in (tmp_path / "docs" / f"{page}.md").read_text(encoding="utf-8")
+
+
+def test_the_pictures_of_the_theory_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    names = {f"theory-{name}" for name in ("adaptive", "bound", "certificate", "radius", "search")}
+    page = write("theory", tmp_path)
+    assert {path.stem for path in (tmp_path / "docs" / "images").iterdir()} == names
+    assert all(f"(images/{name}.png)" in page for name in names)
 
 
 def test_what_is_missing_is_measured_and_a_name_is_measured_again(tmp_path, monkeypatch, capsys):
@@ -54,12 +57,13 @@ def test_what_is_missing_is_measured_and_a_name_is_measured_again(tmp_path, monk
     Commands(tmp_path, "bench", commands).measure()
     found = Commands(tmp_path, "bench", {**commands, "a-1": prints({"n": 3})})
     assert "NOT_SET" in capsys.readouterr().err
-    assert [record["n"] for record in found.named("a-")] == [1, 2]
-    assert found.read("b") is None
+    assert [record["n"] for record in found.made("a-")] == [1, 2]
+    assert found.made("b") == []
     assert found.ran().splitlines() == [found.commands["a-1"], found.commands["a-2"]]
     found.measure()
-    assert found.read("a-1")["n"] == 1  # it was there
+    assert found.made("a-1")[0]["n"] == 1  # it was there
     found.measure(["a-1"])
-    assert found.read("a-1")["n"] == 3
+    assert found.made("a-1")[0]["n"] == 3
+    assert [record["n"] for record in Commands(tmp_path, "bench", {}).made()] == [3, 2]  # without their commands
     with pytest.raises(UnknownNameError, match="a-1"):
         found.measure(["a_1"])

@@ -1,18 +1,12 @@
 """docs/lra-results.md from made-up records."""
 
-import tomllib
-
 import pytest
 
 from pyramid_bert.lab.lra.presets import load_presets
-from pyramid_bert.lab.pages import lra, lra_steps
+from pyramid_bert.lab.pages import fill, lra
+from pyramid_bert.lab.pages.commands import Commands
 from pyramid_bert.lab.study.arena import STUDY_TASKS
 from pyramid_bert.lab.study.spec import read_study
-
-
-@pytest.fixture(scope="module")
-def paper():
-    return tomllib.loads(lra.PAPER.read_text(encoding="utf-8"))
 
 
 def records(value):
@@ -29,30 +23,46 @@ def records(value):
     )
     done = []
     for cell in study.cells(STUDY_TASKS):
-        preset = load_presets()[cell.task]
-        n, kept = (1025, 1025) if cell.is_dense else (1025, 513)
+        preset, kept = load_presets()[cell.task], 1025 if cell.is_dense else 513
         done.append(
-            (
-                cell,
-                {
-                    "value": value(cell),
-                    "cell": cell.to_dict(),
-                    "preset": {"backbone": preset.backbone, "task": preset.task, "epochs": preset.epochs},
-                    "rows": {"train": 40, "dev": 20},
-                    "training": {"epochs": 2.0, "batch_size": 32, "learning_rate": 1e-3, "bf16": False},
-                    "tokens": n,
-                    "kept": kept,
-                    "attention": "linear",
-                    "space": preset.space_saved(kept, n),
-                },
-            )
+            {
+                "value": value(cell),
+                "cell": cell.to_dict(),
+                "preset": {"backbone": preset.backbone, "task": preset.task, "epochs": preset.epochs},
+                "rows": {"train": 40, "dev": 20},
+                "training": {"epochs": 2.0, "batch_size": 32, "learning_rate": 1e-3, "bf16": False},
+                "tokens": 1025,
+                "kept": kept,
+                "attention": "linear",
+                "space": preset.space_saved(kept, 1025),
+            }
         )
     return done
 
 
-def test_the_page_shows_ours_beside_the_papers(paper, table_rows):
-    done = records(lambda cell: (0.4 if cell.method == "CS-1" else 0.3) + 0.02 * cell.seed)
-    rows = table_rows(lra.page(done, [], paper, ""))
+@pytest.fixture
+def page_of(tmp_path):
+    """The page that records give: of the study, of the one that trains for longer, and of steps."""
+
+    def page(done, more=(), steps=()):
+        found = Commands(tmp_path, "bench-lra")
+        for number, step in enumerate(steps):
+            found.store.write(f"{number}", step)
+        cells = {"lra-lite": list(done), "lra-longer": list(more)}
+        names = {**vars(lra), **lra.names(tmp_path), "cells": cells.get, "found": found}
+        return fill("lra-results.md", names)
+
+    return page
+
+
+@pytest.fixture
+def rows_of(page_of, table_rows):
+    """The rows of that page."""
+    return lambda *done, **steps: table_rows(page_of(*done, **steps))
+
+
+def test_the_page_shows_ours_beside_the_papers(rows_of):
+    rows = rows_of(records(lambda cell: (0.4 if cell.method == "CS-1" else 0.3) + 0.02 * cell.seed))
     assert ["CS-1", "41.0 ± 1.4 (45.5)", "41.0 ± 1.4 (61.4)"] in rows
     assert ["Merge", "31.0 ± 1.4", "31.0 ± 1.4"] in rows
     assert ["Dense", "31.0 ± 1.4 (42.9)", "31.0 ± 1.4 (63.8)"] in rows
@@ -60,74 +70,74 @@ def test_the_page_shows_ours_beside_the_papers(paper, table_rows):
     assert ["Performer CIFAR-10", *"40 20 2 32 0.001 fp32 6 2 200".split()] in rows
 
 
-def test_the_gap_stands_beside_how_much_was_seen(paper, table_rows):
-    _, performer, bigbird = table_rows(lra.gap(records(lambda cell: 0.4 if cell.is_dense else 0.9), paper))
-    assert performer[:-1] == [
-        "Performer CIFAR-10",
-        "80",
-        "0.00089 %",
-        "40.0 ± 0.0",
-        "42.9",
-        "-2.9",
-    ]  # 40 rows, 2 of 200
-    assert bigbird[:-1] == ["BigBird IMDB", "80", "0.00051 %", "40.0 ± 0.0", "63.8", "-23.8"]
-    pyramids = [(cell, record) for cell, record in records(lambda cell: 0.4) if not cell.is_dense]
-    assert len(table_rows(lra.gap(pyramids, paper))) == 1
+def test_the_gap_stands_beside_how_much_was_seen(rows_of):
+    def gap(done):
+        return [row[:-1] for row in rows_of(done) if len(row) == 7][1:]
 
-
-def test_what_was_trained_for_longer(paper, table_rows):
-    more = [
-        (cell, {**record, "value": 0.45, "rows": {"train": 80, "dev": 20}})
-        for cell, record in records(lambda cell: 0.3)
-        if (cell.task, cell.seed) == ("performer-cifar10", 0) and cell.method != "Merge"
+    done = records(lambda cell: 0.4 if cell.is_dense else 0.9)
+    assert gap(done) == [
+        ["Performer CIFAR-10", "80", "0.00089 %", "40.0 ± 0.0", "42.9", "-2.9"],  # 40 rows, 2 of 200 passes
+        ["BigBird IMDB", "80", "0.00051 %", "40.0 ± 0.0", "63.8", "-23.8"],
     ]
-    assert [row[-3:] for row in table_rows(lra.longer(records(lambda cell: 0.3), more, paper))] == [
-        ["rows seen in training", "Dense", "CS-1"],
+    assert gap([record for record in done if record["cell"]["schedule"]]) == []
+
+
+def test_what_was_trained_for_longer(rows_of):
+    done = records(lambda cell: 0.3)
+    more = [
+        {**record, "value": 0.45, "rows": {"train": 80, "dev": 20}}
+        for record in done
+        if (record["cell"]["task"], record["cell"]["seed"]) == ("performer-cifar10", 0)
+        and record["cell"]["method"] != "Merge"
+    ]
+    rows = rows_of(done, more)
+    first = rows.index(["", "rows seen in training", "Dense", "CS-1"])
+    assert [row[1:] for row in rows[first + 1 : first + 4]] == [
         ["80", "30.0", "30.0"],
         ["160", "45.0", "45.0"],
         ["9,000,000", "42.9", "45.5"],
     ]
 
 
-def test_what_was_found(table_rows):
+def test_what_was_found(rows_of):
+    def found(value):
+        return [row for row in rows_of(records(value)) if len(row) == 8][1:]
+
     values = {"CS-1": 0.9, "Merge": 0.3, "Dense": 0.85}
-    _, row = table_rows(lra.findings(records(lambda cell: 0.5 if "text" in cell.task else values[cell.method])))
+    (row,) = found(lambda cell: 0.5 if "text" in cell.task else values[cell.method])  # one model learned nothing
     assert row == ["Performer CIFAR-10", "50 %", "CS-1 90.0", "+5.0, +5.0", "–", "–", "–", "+60.0, +60.0 *"]
-    assert len(table_rows(lra.findings(records(lambda cell: values[cell.method])))) == 3  # a model that learned nothing
+    assert len(found(lambda cell: values[cell.method])) == 2
 
 
-def test_what_was_not_run_has_a_dash(paper, table_rows):
-    done = [
-        (cell, record)
-        for cell, record in records(lambda cell: 0.5)
-        if (cell.method, cell.task) != ("CS-1", "bigbird-text")
-    ]
-    assert ["CS-1", "50.0 ± 0.0 (45.5)", "–"] in table_rows(lra.page(done, [], paper, ""))
-    assert table_rows(lra.page([], [], paper, "")) == []
+def test_what_was_not_run_has_a_dash(rows_of):
+    done = records(lambda cell: 0.5)
+    some = [one for one in done if (one["cell"]["method"], one["cell"]["task"]) != ("CS-1", "bigbird-text")]
+    assert ["CS-1", "50.0 ± 0.0 (45.5)", "–"] in rows_of(some)
+    assert rows_of([]) == []
 
 
-def test_the_papers_means(paper):
+@pytest.mark.parametrize(
+    ("at", "method", "bigbird", "performer"),
+    [
+        ("70", "1st", 46.8, 46.4),
+        ("70", "Rand", 56.3, 53.2),
+        ("70", "CS-k-1", 55.7, 53.7),
+        ("70", "CS-1", 58.8, 58.7),
+        ("30", "1st", 56.6, 55.1),
+        ("30", "Rand", 57.9, 57.4),
+        ("30", "CS-k-1", 58.3, 57.2),
+        ("30", "CS-1", 59.6, 59.5),
+    ],
+)
+def test_the_papers_means(at, method, bigbird, performer):
     """The printed means of its two tables."""
-    printed = {
-        ("70", "1st"): (46.8, 46.4),
-        ("70", "Rand"): (56.3, 53.2),
-        ("70", "CS-k-1"): (55.7, 53.7),
-        ("70", "CS-1"): (58.8, 58.7),
-        ("30", "1st"): (56.6, 55.1),
-        ("30", "Rand"): (57.9, 57.4),
-        ("30", "CS-k-1"): (58.3, 57.2),
-        ("30", "CS-1"): (59.6, 59.5),
-    }
-    for (at, method), means in printed.items():
-        for backbone, expected in zip(("bigbird", "performer"), means, strict=True):
-            scores = paper[at][method][backbone].values()
-            assert sum(scores) / 3 == pytest.approx(expected, abs=0.11)
+    for backbone, printed in (("bigbird", bigbird), ("performer", performer)):
+        assert sum(lra.PAPER[at][method][backbone].values()) / 3 == pytest.approx(printed, abs=0.11)
 
 
-def test_a_step_is_shown_with_its_command(table_rows):
-    command = lra_steps.COMMANDS["performer-cifar10-0.49"]
+def test_steps_are_shown_with_all_tokens_and_with_cls_only(page_of, rows_of):
     one = {
-        "command": command,
+        "command": "measure it",
         "task": "cifar10",
         "backbone": "performer",
         "batch_size": 256,
@@ -141,11 +151,9 @@ def test_a_step_is_shown_with_its_command(table_rows):
         "selecting": 0.123,
         "settings": {"cls_only": False},
         "attention": "linear",
-        "machine": {"cpu": "C", "capability": "AVX", "threads": 2, "torch": "2"},
+        "machine": {"cpu": "C", "capability": "AVX", "threads": 2, "torch": "2", "transformers": "5"},
     }
-    text = lra_steps.section([one])
-    _, row = table_rows(text)
-    assert row[1:] == ["256", "503 of 1025", "2.00", "1.00", "2.00x", "2,000 → 900", "55%", "72%", "12.3%"]
-    assert command in text
-    both = lra_steps.section([one, {**one, "settings": {"cls_only": True}}])
-    assert table_rows(both).count(row) == 2
+    row = ["Performer CIFAR-10", "256", "503 of 1025", "2.00", "1.00", "2.00x", "2,000 → 900", "55%", "72%", "12.3%"]
+    assert rows_of([], steps=[one])[1:] == [row]
+    assert "```sh\nmeasure it\n```" in page_of([], steps=[one])
+    assert rows_of([], steps=[one, {**one, "settings": {"cls_only": True}}]).count(row) == 2

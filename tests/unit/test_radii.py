@@ -8,7 +8,7 @@ from pyramid_bert import PyramidError, Schedule, k_center_greedy, pyramidize
 from pyramid_bert.core.coreset import radius_curve
 from pyramid_bert.core.distances import Geometry
 from pyramid_bert.core.loop import Pass
-from pyramid_bert.core.record import Radii, Trace
+from pyramid_bert.core.record import Radii
 from pyramid_bert.lab.theory.radius import RadiusCurves
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.inference import outputs_of
@@ -17,30 +17,24 @@ SCHEDULE = Schedule.exponential(0.3, last_layer=3, first_layer=2, min_tokens=2)
 LENGTHS = [17, 9, 25, 3]
 
 
-def covers_of(model, batch):
-    radii = Radii(model.config.num_hidden_layers)
-    with torch.no_grad():
-        logits = model(**batch, pyramid_pass=Pass(radii)).logits
-    return logits, radii.coverage
-
-
 @pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}, {"reduce": "drop", "weighted": True}])
 @pytest.mark.parametrize("selector", ["coreset", "attention", "first", "random"])
-def test_the_radius_is_the_trace_s_and_measuring_changes_no_logit(tiny_bert, tiny_batch, logits_of, selector, settings):
+def test_radii_are_those_of_the_trace_and_measuring_changes_no_logit(
+    tiny_bert, tiny_batch, logits_of, covers_of, traced, selector, settings
+):
     model, batch = pyramidize(tiny_bert(), SCHEDULE, selector, **settings), tiny_batch(LENGTHS)
     logits, covers = covers_of(model, batch)
     assert torch.equal(logits, logits_of(model, batch))
-    trace = Trace()
-    with torch.no_grad():
-        model(**batch, pyramid_pass=Pass(trace, whole=True))
-    traced = {entry.layer: entry.radius for entry in trace.layers}
+    radii = {entry.layer: entry.radius for entry in traced(model, batch).layers}
     for layer in (2, 3):
-        assert torch.allclose(covers.radius[:, layer - 1], traced[layer], atol=1e-5)
-    assert covers.radius[:, [0, 3]].eq(0).all()  # no drop, and a last layer that computes CLS alone
+        assert torch.allclose(covers.radius[:, layer - 1], radii[layer], atol=1e-5)
+    assert covers.radius[:, [0, 3]].eq(0).all()  # no drop, and a last layer that computes only CLS
+    for row, n in enumerate(LENGTHS):
+        assert covers.kept[row, :3].tolist() == list(SCHEDULE.lengths(n, 4)[:3])
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_relative_to_what_cls_alone_would_leave(tiny_bert, tiny_batch, metric):
+def test_relative_to_cls_without_any_other_token(tiny_bert, tiny_batch, covers_of, metric):
     model, batch = pyramidize(tiny_bert(), Schedule.constant(1e-9, first_layer=2), metric=metric), tiny_batch(LENGTHS)
     _, covers = covers_of(model, batch)  # keeps CLS alone
     assert torch.allclose(covers.relative[:, 1], torch.ones(4), atol=1e-5)
@@ -50,15 +44,8 @@ def test_relative_to_what_cls_alone_would_leave(tiny_bert, tiny_batch, metric):
     assert (covers.radius[:3, 1] > 0).all()
 
 
-def test_tokens_kept_are_recorded(tiny_bert, tiny_batch):
-    model = pyramidize(tiny_bert(), SCHEDULE)
-    _, covers = covers_of(model, tiny_batch(LENGTHS))
-    for row, n in enumerate(LENGTHS):
-        assert covers.kept[row, :3].tolist() == list(SCHEDULE.lengths(n, 4)[:3])
-
-
 @pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}])
-def test_the_core_set_s_radius_takes_no_second_pass(tiny_bert, tiny_batch, monkeypatch, settings):
+def test_the_radius_of_the_core_set_takes_no_second_pass(tiny_bert, tiny_batch, covers_of, monkeypatch, settings):
     """As many Gram matrices and nearest-token passes with the radius as without."""
     from pyramid_bert.core import reduction
 
@@ -89,9 +76,8 @@ def test_another_pass_starts_anew_and_a_selection_at_the_input_counts_for_layer_
     assert radii.coverage.radius[:, 1:].eq(0).all()
 
 
-def test_outputs_keep_the_order_of_the_texts(tiny_bert, tiny_batch):
-    model, batch = pyramidize(tiny_bert(), SCHEDULE), tiny_batch(LENGTHS)
-    items = [Encoded(row[:n].tolist()) for row, n in zip(batch["input_ids"], LENGTHS, strict=True)]
+def test_outputs_keep_the_order_of_the_texts(tiny_bert, tiny_batch, items_of):
+    model, items = pyramidize(tiny_bert(), SCHEDULE), items_of(tiny_batch(LENGTHS))
     together = outputs_of(model, items, 0, batch_size=3, coverage=True).coverage
     for row, item in enumerate(items):
         alone = outputs_of(model, [item], 0, batch_size=1, coverage=True).coverage
@@ -121,15 +107,13 @@ def test_a_radius_curve_holds_the_radius_of_every_k(metric):
         torch.testing.assert_close(curve[:, k - 1], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_curves_are_measured_where_a_pyramid_chooses(tiny_bert, tiny_batch):
+def test_curves_are_measured_where_a_pyramid_chooses(tiny_bert, tiny_batch, items_of, traced):
     """The first layer of a pyramid sees what the dense model has there."""
     dense, batch = tiny_bert(), tiny_batch([14, 9])
-    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 9))]
+    items = items_of(batch)
     pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5), reduce="drop")
     curves = RadiusCurves.of(dense, pyramid, items)
-    trace = Trace()
-    with torch.no_grad():
-        pyramid(**batch, pyramid_pass=Pass(trace, whole=True))
+    trace = traced(pyramid, batch)
     for row, kept in enumerate((7, 5)):
         assert curves.curves[row].shape == (4, len(items[row]))
         assert curves.curves[row][0, kept - 1] == pytest.approx(float(trace.layers[0].radius[row]), rel=1e-4)
@@ -140,12 +124,11 @@ def test_the_bound_by_hand():
     assert curves.bound(Schedule.custom([3, 1], n=4)) == pytest.approx(10 * (4 - 3) * 2.0 + 0.5 * (4 - 1) * 8.0)
 
 
-def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch):
+def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch, items_of):
     """Half of the tokens from layer j on: the weighted terms of the layers from j on add up to how far CLS moves."""
     dense, batch = tiny_bert(), tiny_batch([14, 10])
-    items = [Encoded(batch["input_ids"][row, :n].tolist()) for row, n in enumerate((14, 10))]
     pyramid = pyramidize(tiny_bert(), Schedule.constant(0.9), reduce="drop")
-    curves = RadiusCurves.of(dense, pyramid, items)
+    curves = RadiusCurves.of(dense, pyramid, items_of(batch))
     pyramidize(pyramid, Schedule.constant(0.5), reduce="drop")
     with torch.no_grad():
         moved = (pyramid.bert(**batch)[0][:, 0] - dense.bert(**batch)[0][:, 0]).norm(dim=1).mean()

@@ -1,6 +1,6 @@
 """From a wanted speed-up to a schedule: what is predicted, what is chosen, what is refused."""
 
-import dataclasses
+from functools import partial
 
 import pytest
 import torch
@@ -11,65 +11,45 @@ from pyramid_bert.cli import main
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families import pyramid_encoder
 from pyramid_bert.text.batches import Encoded
-from pyramid_bert.tune import calibration as calibration_module
 from pyramid_bert.tune import speed as speed_module
-from pyramid_bert.tune.calibration import PARTS, Calibration, batch_shapes, calibrate, lengths_to_time
 from pyramid_bert.tune.schedules import Solver, solve_speedup
 from pyramid_bert.tune.solver import at_speedup
-from pyramid_bert.tune.speed import rows_to_time
+from pyramid_bert.tune.speed import PARTS, Calibration, calibrate, lengths_to_time, rows_to_time
+
+COSTS = dict.fromkeys(PARTS, 2.0) | {"feed_forward": 3.0, "choosing": 0.5, "cls_attention": 1.0, "rest": 0.0}
 
 
-def made_up(layers=4, **changes):
-    """Parts that cost as much as they have tokens: attention 2 a token, feed-forward 3, choosing 0.5."""
-    cost = {
-        "attention": 2,
-        "attention_masked": 2,
-        "attention_ranked": 2,
-        "feed_forward": 3,
-        "choosing": 0.5,
-        "cls_attention": 1,
-        "rest": 0,
-    }
-    settings = {"batch_size": 4, "layers": layers, "weighted": False, "placement": "middle", "cls_layers": 0}
-    seconds = {part: (cost[part] * 1.0, cost[part] * 100.0) for part in PARTS}
+def made_up(**changes):
+    """Parts that cost as much as they have tokens: attention 2 a token, feed-forward 3, choosing 0.5, CLS only 1."""
+    seconds = {part: (cost, 100 * cost) for part, cost in (COSTS | changes.pop("costs", {})).items()}
+    settings = {"batch_size": 4, "layers": 4, "weighted": False, "placement": "middle", "cls_layers": 0}
     return Calibration(lengths=(1, 100), seconds=seconds, **(settings | changes))
-
-
-def public(calibration):
-    return {field.name: getattr(calibration, field.name) for field in dataclasses.fields(calibration)}
 
 
 # ---- the additive model ----
 
 
-def test_a_dense_batch_by_hand():
-    assert made_up().dense(10, masked=False) == pytest.approx(4 * (20 + 30))
-
-
-def test_a_pyramid_batch_by_hand():
-    schedule = Schedule.custom([10, 5, 5, 2], n=10)
-    attends, feeds, chooses = 2 * (10 + 10 + 5 + 5), 3 * (10 + 5 + 5 + 2), 0.5 * (10 + 5)
-    assert made_up().pyramid(schedule, 10, masked=False) == pytest.approx(attends + feeds + chooses)
-
-
-def test_the_last_layer_for_cls_alone_by_hand():
-    schedule = Schedule.custom([10, 5, 5, 2], n=10)
-    before_last = 2 * (10 + 10 + 5) + 3 * (10 + 5 + 5) + 0.5 * 10
-    assert made_up(cls_layers=1).pyramid(schedule, 10, masked=False) == pytest.approx(before_last + 1 * 5 + 3 * 1)
+@pytest.mark.parametrize(
+    ("kept", "cls_layers", "seconds"),
+    [
+        ([10, 10, 10, 10], 0, 4 * (2 * 10 + 3 * 10)),
+        ([10, 5, 5, 2], 0, 2 * (10 + 10 + 5 + 5) + 3 * (10 + 5 + 5 + 2) + 0.5 * (10 + 5)),
+        ([10, 5, 5, 2], 1, 2 * (10 + 10 + 5) + 3 * (10 + 5 + 5) + 0.5 * 10 + (1 * 5 + 3 * 1)),
+        ([10, 5, 5, 5], 2, 2 * (10 + 10) + 3 * (10 + 5) + 0.5 * 10 + 2 * (1 * 5 + 3 * 1)),
+    ],
+)
+def test_a_batch_by_hand(kept, cls_layers, seconds):
+    calibration = made_up(cls_layers=cls_layers)
+    assert calibration.pyramid(Schedule.custom(kept, n=10), 10, masked=False) == pytest.approx(seconds)
+    assert calibration.dense(10, masked=False) == pytest.approx(4 * (20 + 30))
 
 
 def test_masked_attention_has_its_own_price():
-    seconds = dict(made_up().seconds, attention_masked=(7.0, 700.0))
-    calibration = Calibration(**{**public(made_up()), "seconds": seconds})
+    calibration, weighted = (made_up(costs={"attention_masked": 7.0}, weighted=weighted) for weighted in (False, True))
     assert calibration.dense(10, masked=True) - calibration.dense(10, masked=False) == pytest.approx(4 * 50)
     schedule = Schedule.custom([10, 5, 5, 5], n=10)
-    weighted = Calibration(**{**public(calibration), "weighted": True})
     more = weighted.pyramid(schedule, 10, masked=False) - calibration.pyramid(schedule, 10, masked=False)
     assert more == pytest.approx(5 * (5 + 5))  # the two layers after the first reduction
-
-
-def test_batches_are_those_of_sorted_rows():
-    assert batch_shapes([3, 9, 4, 8, 8], batch_size=2) == {(9, True): 1.0, (8, True): 1.0, (3, False): 0.5}
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5, 128, 512])
@@ -99,6 +79,7 @@ def known_costs(monkeypatch):
 
 
 LENGTHS = [40, 38, 30, 30, 22, 20, 20, 18]
+solve = partial(solve_speedup, lengths=LENGTHS, batch_size=4)
 
 
 @pytest.fixture
@@ -112,28 +93,21 @@ def items():
 @pytest.mark.parametrize("sampled", [True, False])
 def test_a_schedule_is_done_before_tokens_rest(known_costs, tiny_bert, items, rest_from, sampled):
     settings = {"rest_from": rest_from, "reduce": "drop"}
-    wanted = {"batch_size": 4, "verify": False, "settings": settings, "sample": items if sampled else None}
-    solution = solve_speedup(tiny_bert(), 1.2, LENGTHS, **wanted)
+    solution = solve(tiny_bert(), 1.2, verify=False, settings=settings, sample=items if sampled else None)
     assert solution.schedule.done_at(4) < rest_from
     PyramidConfig(schedule=solution.schedule, **settings).check(4)
 
 
-def test_layers_for_cls_alone_by_hand():
-    schedule = Schedule.custom([10, 5, 5, 5], n=10)
-    awake = 2 * (10 + 10) + 3 * (10 + 5) + 0.5 * 10
-    assert made_up(cls_layers=2).pyramid(schedule, 10, masked=False) == pytest.approx(awake + 2 * (1 * 5 + 3 * 1))
-
-
 @pytest.mark.parametrize("wanted", [1.3, 1.5, 2, 3])
 def test_the_prediction_meets_what_was_asked_for(known_costs, tiny_bert, wanted):
-    solution = solve_speedup(tiny_bert(), wanted, LENGTHS, batch_size=4, verify=False)
+    solution = solve(tiny_bert(), wanted, verify=False)
     assert wanted <= solution.predicted <= 1.15 * wanted  # lengths are whole tokens
     assert solution.measured is None
     assert solution.predicted <= solution.reachable
 
 
 def test_without_a_sample_the_layers_are_near_the_default_ones(known_costs, tiny_bert):
-    schedule = solve_speedup(tiny_bert(), 1.3, LENGTHS, batch_size=4, verify=False).schedule
+    schedule = solve(tiny_bert(), 1.3, verify=False).schedule
     assert (schedule.first_layer, schedule.last_layer) == (1, 2)
 
 
@@ -170,8 +144,7 @@ def test_with_a_sample_the_nearest_to_the_dense_model_is_taken(known_costs, tiny
 
 def test_an_encoder_without_a_head_is_compared_by_its_cls_vectors(known_costs, tiny_bert, items):
     bare, headed = (
-        solve_speedup(model, 1.4, LENGTHS, batch_size=4, verify=False, sample=items, trained_head=False)
-        for model in (tiny_bert().bert, tiny_bert())
+        solve(model, 1.4, verify=False, sample=items, trained_head=False) for model in (tiny_bert().bert, tiny_bert())
     )
     assert bare.schedule == headed.schedule
     assert bare.divergence == pytest.approx(headed.divergence, abs=1e-6)
@@ -179,32 +152,25 @@ def test_an_encoder_without_a_head_is_compared_by_its_cls_vectors(known_costs, t
 
 def test_a_measurement_corrects_the_aim(known_costs, tiny_bert, monkeypatch):
     """A machine on which everything is 20 % slower than predicted: the solver has to aim higher."""
-
-    def measured(solver, settings):
-        return 0.8 * solver._speedup_of(settings)
-
-    monkeypatch.setattr(Solver, "_measured", measured)
-    solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)
+    monkeypatch.setattr(Solver, "_measured", lambda solver, settings: 0.8 * solver._speedup_of(settings))
+    solution = solve(tiny_bert(), 1.5)
     assert solution.corrections >= 1
     assert solution.measured == pytest.approx(1.5, rel=0.06)
     assert solution.predicted == pytest.approx(1.5 / 0.8, rel=0.06)
 
 
-def test_a_speedup_out_of_reach_names_the_largest(known_costs, tiny_bert):
+def test_a_speedup_out_of_reach_names_the_largest_as_predicted_or_measured(known_costs, tiny_bert, monkeypatch):
     with pytest.raises(PyramidError, match=r"50x cannot be reached .* at most \d+\.\d\dx"):
-        solve_speedup(tiny_bert(), 50, LENGTHS, batch_size=4)
-
-
-def test_a_machine_that_falls_short_of_the_prediction_is_an_error_too(known_costs, tiny_bert, monkeypatch):
+        solve(tiny_bert(), 50)
     monkeypatch.setattr(Solver, "_measured", lambda *args: 1.2)
     with pytest.raises(PyramidError, match=r"2x cannot be reached .* at most 1\.20x"):
-        solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=4)
+        solve(tiny_bert(), 2)
 
 
 def test_the_try_nearest_to_the_wish_is_taken(known_costs, tiny_bert, monkeypatch):
     measured = iter([1.3, 1.6, 1.3, 1.3])
     monkeypatch.setattr(Solver, "_measured", lambda *args: next(measured))
-    solution = solve_speedup(tiny_bert(), 1.5, LENGTHS, batch_size=4)
+    solution = solve(tiny_bert(), 1.5)
     assert (solution.measured, solution.corrections) == (1.6, 3)
 
 
@@ -223,29 +189,21 @@ def test_one_calibration_serves_many_wishes(known_costs, tiny_bert, monkeypatch)
 def test_large_batches_are_timed_on_a_few_layers(tiny_bert, monkeypatch):
     """By a clock that ticks once for each layer that is run: the price of one layer stays one tick."""
     pyramid = pyramidize(tiny_bert(), Schedule.constant(0.5))
-    halves = type(pyramid_encoder(pyramid).family)
-    ticks = [0]
-
-    def ticking(original):
-        def call(*args, **kwargs):
-            ticks[0] += 1
-            return original(*args, **kwargs)
-
-        return call
-
+    halves, ticks, run_at = type(pyramid_encoder(pyramid).family), [], {}
     for name in ("attend", "feed_forward"):
-        monkeypatch.setattr(halves, name, ticking(getattr(halves, name)))
-    run_at = {}
+        original = getattr(halves, name)
+        ticking = lambda *args, of=original, **kwargs: ticks.append(1) or of(*args, **kwargs)  # noqa: E731
+        monkeypatch.setattr(halves, name, ticking)
 
     def count(runs, **_):
         for name, run in runs.items():
-            before = ticks[0]
+            ticks.clear()
             run()
-            run_at[name] = ticks[0] - before
+            run_at[name] = len(ticks)
         return Timing({name: [float(value)] for name, value in run_at.items()})
 
-    monkeypatch.setattr(calibration_module, "time_interleaved", count)
-    monkeypatch.setattr(calibration_module, "_LARGE", 30)
+    monkeypatch.setattr(speed_module, "time_interleaved", count)
+    monkeypatch.setattr(speed_module, "_LARGE", 30)
     seconds = calibrate(pyramid, 16, batch_size=2).seconds
     assert (run_at["attention 1"], run_at["attention 16"]) == (4, 3)
     assert set(seconds["attention"]) == set(seconds["feed_forward"]) == {1.0}
@@ -263,22 +221,26 @@ def test_what_is_measured_is_spread_over_all_lengths(monkeypatch):
 @pytest.mark.parametrize("settings", [{"selector": "pool"}, {"selector": "input-first"}, {"placement": "input"}])
 def test_selectors_that_take_another_schedule_are_refused(tiny_bert, settings):
     with pytest.raises(PyramidError, match="use coreset, cluster, attention, first or random"):
-        solve_speedup(tiny_bert(), 2, LENGTHS, settings=settings)
+        solve(tiny_bert(), 2, settings=settings)
 
 
 @pytest.mark.parametrize("wanted", [0.5, 0, -1, float("nan"), "2", True, 1000])
 def test_a_speedup_that_is_none(tiny_bert, wanted):
     with pytest.raises(PyramidError, match="speedup must be a number in 1-1000"):
-        solve_speedup(tiny_bert(), wanted, LENGTHS)
+        solve(tiny_bert(), wanted)
 
 
-def test_lengths_and_batches_that_cannot_be(tiny_bert):
-    with pytest.raises(PyramidError, match="at least one row, each in 1-128, got none"):
-        solve_speedup(tiny_bert(), 2, [])
-    with pytest.raises(PyramidError, match="each in 1-128, got 5-600"):
-        solve_speedup(tiny_bert(), 2, [5, 600])
-    with pytest.raises(PyramidError, match="batch_size must be at least 1"):
-        solve_speedup(tiny_bert(), 2, LENGTHS, batch_size=0)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengths": []}, "at least one row, each in 1-128, got none"),
+        ({"lengths": [5, 600]}, "each in 1-128, got 5-600"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
+    ],
+)
+def test_lengths_and_batches_that_cannot_be(tiny_bert, change, message):
+    with pytest.raises(PyramidError, match=message):
+        solve(tiny_bert(), 2, **change)
 
 
 def test_the_model_is_not_touched(known_costs, tiny_bert, tiny_batch, logits_of):
@@ -303,19 +265,8 @@ def test_bench_says_what_can_be_reached(tiny_model_dir, tmp_path, capsys):
 
 @pytest.mark.parametrize("command", ["bench", "train"])
 def test_a_schedule_and_a_speedup_exclude_each_other(command, tiny_model_dir, tmp_path, capsys):
-    extra = ["--train", "x.csv", "--out", str(tmp_path / "out")] if command == "train" else []
-    call = [
-        command,
-        "--model",
-        str(tiny_model_dir),
-        "--speedup",
-        "2",
-        "--keep-ratio",
-        "0.5",
-        "--last-layer",
-        "2",
-        *extra,
-    ]
+    call = [command, "--model", str(tiny_model_dir), *"--speedup 2 --keep-ratio 0.5 --last-layer 2".split()]
+    call += ["--train", "x.csv", "--out", str(tmp_path / "out")] if command == "train" else []
     assert main(call) == 2
     assert "--speedup finds the schedule" in capsys.readouterr().err
 

@@ -1,11 +1,13 @@
 """How a search spends its time, with judges that know the best candidate, on a clock of their own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.tune import strategy
-from pyramid_bert.tune.candidates import Candidate, Method
+from pyramid_bert.tune.candidates import Method, following
 from pyramid_bert.tune.judge import Trial, winner
 from pyramid_bert.tune.strategy import Deadline, halve, walk
 
@@ -78,6 +80,10 @@ START = Method("cluster", metric="cosine", rest_from=11)
 AWAY = {"within": PLACES.index, "rest_from": lambda layer: layer or LAYERS}
 
 
+def fixed(method, first, last):
+    return method.settings(Schedule.exponential(0.3, last, first_layer=first))
+
+
 class StepJudge:
     """Every step away from the best candidate is a divergence of 1; notes who was asked about how many rows."""
 
@@ -85,33 +91,31 @@ class StepJudge:
         self.best, self.asked = best, []
 
     def __call__(self, settings, rows):
-        shape, best = settings.schedule.to_dict(), self.best
-        steps = sum(abs(at(getattr(settings, name)) - at(getattr(best.method, name))) for name, at in AWAY.items())
-        steps += abs(shape["first_layer"] - best.first_layer)
-        if best.growth is None:
-            steps += abs(shape["last_layer"] - best.last_layer)
+        shape, best = settings.schedule, self.best.schedule
+        steps = sum(abs(at(getattr(settings, name)) - at(getattr(self.best, name))) for name, at in AWAY.items())
+        steps += abs(shape.first_layer - best.first_layer)
+        if best.is_adaptive:
+            steps += abs(round(10 * (shape.growth - best.growth)))
         else:
-            steps += abs(round(10 * (shape.get("growth", 1.0) - best.growth)))
+            steps += abs(shape.last_layer - best.last_layer)
         self.asked.append((settings, rows))
         return Trial(settings, rows, torch.full((rows,), float(steps)), metric=None)
 
 
-FIXED = Candidate(Method("cluster", metric="cosine", within=8, rest_from=10), first_layer=2, last_layer=6)
-FOLLOWING = Candidate(Method("cluster", metric="cosine", within=8, rest_from=10), first_layer=2, growth=1.3)
+BEST = Method("cluster", metric="cosine", within=8, rest_from=10)
+FIXED = fixed(BEST, 2, 6)
+FOLLOWING = BEST.settings(replace(following(FIXED, LAYERS).schedule, growth=1.3))
 
 
 def solve(candidate, near):
-    if candidate.growth is None:
-        ends = {"first_layer": candidate.first_layer, "last_layer": candidate.last_layer}
-        return candidate.method.settings(Schedule.exponential(0.3, **ends))
-    schedule = Schedule.adaptive(0.5 if near is None else near, **candidate.adaptive_shape(LAYERS))
-    return candidate.method.settings(schedule)
+    strength = {"radius": 0.5 if near is None else near} if candidate.schedule.is_adaptive else {"keep_ratio": 0.3}
+    return candidate.replace(schedule=replace(candidate.schedule, **strength))
 
 
 def walked(best=FOLLOWING, solve=solve, seconds=60.0):
-    judge = StepJudge(best)
-    start = Candidate(START, 1, 9) if best.growth is None else Candidate(START, 1, growth=1.1)
-    known = judge(solve(start, None), ROWS) if best.growth is None else None
+    judge, start = StepJudge(best), fixed(START, 1, 9)
+    start = following(start, LAYERS) if best.schedule.is_adaptive else start
+    known = None if best.schedule.is_adaptive else judge(start, ROWS)
     judge.asked.clear()
     trials = walk(judge, start, known, solve, layers=LAYERS, rows=ROWS, deadline=Deadline(seconds))
     return judge, trials
@@ -122,7 +126,7 @@ def test_it_finds_what_is_several_steps_away(best):
     judge, trials = walked(best)
     nearest = min(trials, key=lambda trial: trial.divergence)
     assert nearest.divergence == 0
-    assert Method.of(nearest.settings) == best.method
+    assert Method.of(nearest.settings) == BEST
     assert all(trial.rows == ROWS for trial in trials)
     on_all = [settings for settings, rows in judge.asked if rows == ROWS]
     on_few = [settings for settings, rows in judge.asked if rows == ROWS // 4]
@@ -136,7 +140,7 @@ def test_a_radius_is_looked_for_where_the_last_was_found():
 
     def noted(candidate, near):
         given.append(near)
-        return candidate.method.settings(Schedule.adaptive(0.25, **candidate.adaptive_shape(LAYERS)))
+        return solve(candidate, 0.25)
 
     walked(solve=noted)
     assert given[0] is None
@@ -144,7 +148,7 @@ def test_a_radius_is_looked_for_where_the_last_was_found():
 
 
 def test_where_no_radius_is_fast_enough_it_goes_round():
-    _, trials = walked(solve=lambda way, near: None if way.method.rest_from == 10 else solve(way, near))
+    _, trials = walked(solve=lambda way, near: None if way.rest_from == 10 else solve(way, near))
     assert min(trial.divergence for trial in trials) == 1
 
 
@@ -166,8 +170,8 @@ def test_without_time_nothing_is_tried():
 
 
 def test_scales():
-    shapes = {name: Candidate(Method("cluster", metric=name), 1).adaptive_shape(6) for name in ("euclidean", "cosine")}
-    assert shapes["euclidean"]["relative"] is True
-    assert shapes["cosine"]["relative"] is False
-    assert shapes["cosine"]["last_layer"] == 5
+    for metric in ("euclidean", "cosine"):
+        schedule = following(fixed(Method("cluster", metric=metric), 1, 2), 6).schedule
+        assert schedule.relative == (metric == "euclidean")
+        assert schedule.last_layer == 5
     assert not Method("attention").may_follow

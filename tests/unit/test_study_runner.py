@@ -1,4 +1,4 @@
-"""The runner with cells that do nothing: what runs, what is skipped, what survives."""
+"""The runner with cells and measurements that do nothing: what runs, what is skipped, what survives."""
 
 import errno
 import os
@@ -22,104 +22,99 @@ from pyramid_bert.lab.glue.tasks import TASKS
 from pyramid_bert.lab.study import cell as cell_module
 from pyramid_bert.lab.study import executors
 from pyramid_bert.lab.study.cell import Site, run_cell
-from pyramid_bert.lab.study.display import Display, outcome, status_of, status_table
-from pyramid_bert.lab.study.executors import InTurn, Processes, RayTasks
+from pyramid_bert.lab.study.display import Display, Pace, status_of, status_table
+from pyramid_bert.lab.study.executors import Executor, Processes, RayTasks
+from pyramid_bert.lab.study.grid import measurements
 from pyramid_bert.lab.study.runner import Runner, choose
 from pyramid_bert.lab.study.spec import read_study
-from pyramid_bert.lab.study.store import Pace, Store
+from pyramid_bert.lab.study.store import Store, machine
 
-CELLS = read_study(
-    {
-        "name": "s",
-        "tasks": ["mrpc", "rte"],
-        "methods": ["Att", "Rand"],
-        "configurations": {"select": [{"keep_ratio": 0.5, "last_layer": 2}]},
-    }
-).cells(TASKS)
+SPEC = {
+    "name": "s",
+    "tasks": ["mrpc", "rte"],
+    "methods": ["Att", "Rand"],
+    "configurations": {"select": [{"keep_ratio": 0.5, "last_layer": 2}]},
+}
+CELLS = read_study(SPEC).cells(TASKS)
 NAMES = [cell.name for cell in CELLS]  # dense, Att, Rand of one task, then of the other
+PLAN = {"rows": 1, "batch_size": 1, "rounds": 1}
 
 
-def note(cell, folder):
-    """A cell's work: leaves a line in a file, so that runs can be counted."""
+def note(cell, folder, bad="", dies=False):
+    """A cell's work: leaves a line in a file, so that runs can be counted. A bad one raises, or dies the first time."""
+    if cell.name == bad:
+        if not dies:
+            raise ValueError("it broke")
+        if not (folder / "killed").exists():
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
     with open(folder / "runs.txt", "a") as file:
         file.write(cell.name + "\n")
-    counted = {"metric": "f1", "value": 0.5, "ideal": {"over_c": 2.0}, "seconds": {"total": 1.0}}
-    return {"status": "done", "name": cell.name, **counted}
+    made = {"metric": "f1", "value": 0.5, "ideal": {"over_c": 2.0}, "seconds": {"total": 1.0}}
+    return {"status": "done", "name": cell.name, "process": os.getpid(), **made}
 
 
-def note_or_fail(cell, folder, bad=""):
-    if cell.name == bad:
-        raise ValueError("it broke")
-    return note(cell, folder)
+def make(folder, cells=CELLS, **settings):
+    chosen = [cell.key for cell in cells]
+    return Runner({cell.key: cell for cell in CELLS}, Store(folder / "s.jsonl"), chosen, **settings)
 
 
-def note_or_die(cell, folder, bad):
-    """Kills its own process, the first time that the marked cell is run."""
-    mark = folder / "killed"
-    if cell.name == bad and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return note(cell, folder)
+def plan(folder, cells=CELLS, **settings):
+    return list(make(folder, cells, **settings).plan().values())
 
 
-def note_process(cell, folder):
-    return {**note(cell, folder), "process": os.getpid()}
-
-
-def make(folder, **settings):
-    return Runner(cells=CELLS, store=Store(folder / "s.jsonl"), has_weights=lambda key: True, **settings)
+def go(folder, cells=CELLS, work=note, bad="", **settings):
+    """Runs cells in this process."""
+    return make(folder, cells, **settings).go(Executor(partial(work, folder=folder, bad=bad)))
 
 
 def noted(folder):
     return (folder / "runs.txt").read_text().splitlines() if (folder / "runs.txt").exists() else []
 
 
+def read(folder, cell):
+    return Store(folder / "s.jsonl").read(cell.key)
+
+
 def test_all_in_order_then_nothing(tmp_path):
-    summary = make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    assert noted(tmp_path) == NAMES == [cell.name for cell in summary.done]
-    assert make(tmp_path).plan(CELLS) == []
-    make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
+    assert go(tmp_path).done == CELLS
+    assert plan(tmp_path) == []
+    go(tmp_path)
     assert noted(tmp_path) == NAMES
 
 
 def test_a_failed_cell_is_recorded_others_go_on_and_retry_runs_it_again(tmp_path):
-    work = partial(note_or_fail, folder=tmp_path, bad=NAMES[1])
-    summary = make(tmp_path).go(CELLS, InTurn(work))
-    assert [cell.name for cell in summary.failed] == [NAMES[1]]
-    assert len(summary.done) == 5
-    record = Store(tmp_path / "s.jsonl").read(CELLS[1].key)
-    assert record["status"] == "failed"
-    assert record["error"] == "ValueError: it broke"
-    assert record["where"][-1].endswith("note_or_fail")
-    assert make(tmp_path).plan(CELLS) == []
-    assert make(tmp_path).go(CELLS, InTurn(work)).failed == [CELLS[1]]  # still failed, and said again
-    assert make(tmp_path, retry=True).plan(CELLS) == [CELLS[1]]
-    assert "failed" in outcome(CELLS[1], record)
+    summary = go(tmp_path, bad=NAMES[1])
+    assert (summary.failed, len(summary.done)) == ([CELLS[1]], 5)
+    record = read(tmp_path, CELLS[1])
+    assert (record["id"], record["status"], record["error"]) == (CELLS[1].id, "failed", "ValueError: it broke")
+    assert not record["disk"]
+    assert record["where"][-1].startswith("test_study_runner.py:")  # no machine's paths
+    assert record["where"][-1].endswith(" note")
+    assert plan(tmp_path) == []
+    assert go(tmp_path).failed == [CELLS[1]]  # still failed, and said again
+    assert plan(tmp_path, retry=True) == [CELLS[1]]
     status = status_of(CELLS, Store(tmp_path / "s.jsonl"))
     assert status["total"] == {"done": 5, "failed": 1, "running": 0, "left": 0}
-    assert status["failed"][0]["error"] == "ValueError: it broke"
+    assert [entry["error"] for entry in status["failed"]] == ["ValueError: it broke"]
     assert status["cells"][0] == {"id": CELLS[0].id, "name": NAMES[0], "state": "done"}
     assert [cell["id"] for cell in status["cells"]] == [cell.id for cell in CELLS]
     assert status["measured"] is None
     assert status_table("s", status).row_count == 3
-    make(tmp_path, retry=True).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    assert Store(tmp_path / "s.jsonl").status(CELLS[1].key) == "done"
+    assert go(tmp_path, retry=True).done == [CELLS[1]]
+    assert read(tmp_path, CELLS[1])["status"] == "done"
 
 
 def test_cells_whose_dense_model_failed_wait(tmp_path):
-    summary = make(tmp_path).go(CELLS, InTurn(partial(note_or_fail, folder=tmp_path, bad=NAMES[0])))
-    assert summary.failed == [CELLS[0]]
-    assert summary.blocked == CELLS[1:3]
+    summary = go(tmp_path, bad=NAMES[0])
+    assert (summary.failed, summary.blocked) == ([CELLS[0]], CELLS[1:3])
     assert noted(tmp_path) == NAMES[3:]
-    summary = make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    assert summary.blocked == CELLS[1:3]
-    summary = make(tmp_path, retry=True).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    assert summary.done == CELLS[:3]
+    assert go(tmp_path).blocked == CELLS[1:3]
+    assert go(tmp_path, retry=True).done == CELLS[:3]
 
 
 def test_only_some_and_what_they_start_from(tmp_path):
-    run = make(tmp_path)
-    assert run.plan(choose(CELLS, [CELLS[2].id])) == [CELLS[0], CELLS[2]]
+    assert plan(tmp_path, choose(CELLS, [CELLS[2].id])) == [CELLS[0], CELLS[2]]
     assert choose(CELLS, ["rte*"]) == [cell for cell in CELLS if cell.task == "rte"]
     assert choose(CELLS, [CELLS[4].key, NAMES[5]]) == CELLS[4:]
     with pytest.raises(PyramidError, match="no cell is meant by 'x'"):
@@ -127,12 +122,10 @@ def test_only_some_and_what_they_start_from(tmp_path):
 
 
 def test_a_dense_model_that_is_gone_is_trained_again_when_it_is_needed(tmp_path):
-    make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    run = Runner(
-        cells=CELLS, store=Store(tmp_path / "s.jsonl"), has_weights=lambda key: len(noted(tmp_path)) > 6, again=True
-    )
-    assert run.plan([CELLS[1]]) == CELLS[:2]
-    run.go([CELLS[1]], InTurn(partial(note, folder=tmp_path)))
+    go(tmp_path)
+    gone = {"has_weights": lambda cell: len(noted(tmp_path)) > 6, "again": True}
+    assert plan(tmp_path, CELLS[1:2], **gone) == CELLS[:2]
+    go(tmp_path, CELLS[1:2], **gone)
     assert noted(tmp_path) == [*NAMES, *NAMES[:2]]
 
 
@@ -169,8 +162,7 @@ def test_two_studies_at_once_train_a_dense_classifier_once(tmp_path, monkeypatch
 
 
 def test_no_cell_starts_after_the_limit(tmp_path):
-    summary = make(tmp_path, limit_minutes=0).go(CELLS, InTurn(partial(note, folder=tmp_path)))
-    assert summary.left == CELLS
+    assert go(tmp_path, limit_minutes=0).left == CELLS
     assert noted(tmp_path) == []
 
 
@@ -184,33 +176,33 @@ def test_a_full_disk_loses_only_the_cell_under_way(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Store, "write", full)
     with pytest.raises(PyramidError, match=r"could not be written: .*No space left.*all others are safe"):
-        make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
+        go(tmp_path)
     assert noted(tmp_path) == NAMES[:4]
     monkeypatch.undo()
-    assert make(tmp_path).plan(CELLS) == CELLS[3:]
-    make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
+    assert plan(tmp_path) == CELLS[3:]
+    go(tmp_path)
     assert noted(tmp_path)[4:] == NAMES[3:]
 
 
 def test_a_full_disk_inside_of_a_cell_stops_the_run(tmp_path):
-    def work(cell):
+    def work(cell, folder, bad):
         if cell is CELLS[2]:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return note(cell, tmp_path)
+        return note(cell, folder)
 
     with pytest.raises(PyramidError, match="the others would fail as well"):
-        make(tmp_path).go(CELLS, InTurn(work))
-    assert make(tmp_path, retry=True).plan(CELLS) == CELLS[2:]
+        go(tmp_path, work=work)
+    assert plan(tmp_path, retry=True) == CELLS[2:]
 
 
 def test_two_runners_share_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("pyramid_bert.lab.study.runner.POLL_SECONDS", 0.01)
 
-    def slow(cell):
+    def slow(cell, folder, bad):
         time.sleep(0.02)
-        return note(cell, tmp_path)
+        return note(cell, folder)
 
-    runners = [threading.Thread(target=lambda: make(tmp_path).go(CELLS, InTurn(slow))) for _ in range(2)]
+    runners = [threading.Thread(target=go, args=(tmp_path, CELLS, slow)) for _ in range(2)]
     for runner in runners:
         runner.start()
     for runner in runners:
@@ -220,13 +212,14 @@ def test_two_runners_share_the_work(tmp_path, monkeypatch):
 
 def test_a_cell_that_another_process_holds_is_running_and_is_left_alone(tmp_path):
     store = Store(tmp_path / "s.jsonl")
-    lock = store.lock(CELLS[0].key)
-    assert store.lock(CELLS[0].key) is None
-    assert store.state(CELLS[0].key) == "running"
-    summary = make(tmp_path).go(CELLS[:1], InTurn(partial(note, folder=tmp_path)))
-    assert summary.left == CELLS[:1]
-    lock.release()
+    with store.lock(CELLS[0].key):
+        assert store.lock(CELLS[0].key) is None
+        assert store.state(CELLS[0].key) == "running"
+        assert go(tmp_path, CELLS[:1]).left == CELLS[:1]
     assert store.state(CELLS[0].key) == "left"
+
+
+# ---- processes and clusters ----
 
 
 def hang(cell, folder):
@@ -252,16 +245,22 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
-def test_a_killed_runner_takes_its_processes_with_it_and_loses_nothing_that_was_done(tmp_path):
-    code = (
-        "import sys; from functools import partial; from pathlib import Path\n"
-        "from test_study_runner import CELLS, Processes, hang, make\n"
-        "folder = Path(sys.argv[1])\n"
-        "with Processes(partial(hang, folder=folder), 2) as pool:\n"
-        "    make(folder).go(CELLS, pool)"
-    )
+def start(folder, code):
+    """Python code in a process that can import this file; it finds the folder in sys.argv."""
+    (folder / "main.py").write_text("import os, sys; from functools import partial; from pathlib import Path\n" + code)
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    runner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})
+    command = [sys.executable, str(folder / "main.py"), str(folder)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL)
+
+
+def test_a_killed_runner_takes_its_processes_with_it_and_loses_nothing_that_was_done(tmp_path):
+    runner = start(
+        tmp_path,
+        "from test_study_runner import Processes, hang, make\n"
+        "if __name__ == '__main__':\n"
+        "    folder = Path(sys.argv[1])\n"
+        "    with Processes(partial(hang, folder=folder), 2) as pool: make(folder).go(pool)",
+    )
     pids = []
     try:
         wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
@@ -276,45 +275,64 @@ def test_a_killed_runner_takes_its_processes_with_it_and_loses_nothing_that_was_
             os.kill(pid, signal.SIGKILL)
     store = Store(tmp_path / "s.jsonl")
     assert [store.state(cell.key) for cell in CELLS] == ["done" if cell.is_dense else "left" for cell in CELLS]
-    make(tmp_path).go(CELLS, InTurn(partial(note, folder=tmp_path)))
+    go(tmp_path)
     assert sorted(noted(tmp_path)) == sorted(NAMES)
 
 
 def test_processes_a_dead_one_costs_only_its_cell(tmp_path):
-    with Processes(partial(note_or_die, folder=tmp_path, bad=NAMES[1]), 2) as pool:
-        summary = make(tmp_path).go(CELLS, pool)
-    assert summary.failed == [CELLS[1]]
-    assert Store(tmp_path / "s.jsonl").read(CELLS[1].key)["error"] == "its process died with exit code -9"
+    with Processes(partial(note, folder=tmp_path, bad=NAMES[1], dies=True), 2) as pool:
+        assert make(tmp_path).go(pool).failed == [CELLS[1]]
+    assert read(tmp_path, CELLS[1])["error"] == "its process died with exit code -9"
     assert sorted(noted(tmp_path)) == sorted(name for name in NAMES if name != NAMES[1])
 
 
-def test_processes_make_room_for_new_ones_after_some_cells(tmp_path, monkeypatch):
-    monkeypatch.setattr(executors, "CELLS_A_PROCESS", 2)
-    with Processes(partial(note_process, folder=tmp_path), 1) as pool:
-        make(tmp_path).go(CELLS[:5], pool)
-    served = Counter(Store(tmp_path / "s.jsonl").read(cell.key)["process"] for cell in CELLS[:5])
+def test_a_process_is_replaced_after_some_cells(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "CELLS_PER_PROCESS", 2)
+    with Processes(partial(note, folder=tmp_path), 1) as pool:
+        make(tmp_path, CELLS[:5]).go(pool)
+    served = Counter(read(tmp_path, cell)["process"] for cell in CELLS[:5])
     assert sorted(served.values()) == [1, 2, 2]
 
 
 def test_processes_that_die_at_import_fail_their_cells_and_the_run_ends(tmp_path):
-    (tmp_path / "broken.py").write_text(
-        "import os, sys; from pathlib import Path\n"
+    runner = start(
+        tmp_path,
         "if __name__ != '__main__': os._exit(3)  # a spawned process imports this file first\n"
-        "from test_study_runner import CELLS, Processes, is_alive, make\n"
-        "with Processes(is_alive, 2) as pool: make(Path(sys.argv[1])).go(CELLS, pool)\n"
+        "from test_study_runner import Processes, is_alive, make\n"
+        "with Processes(is_alive, 2) as pool: make(Path(sys.argv[1])).go(pool)",
     )
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    words = [sys.executable, str(tmp_path / "broken.py"), str(tmp_path)]
-    subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, timeout=100, check=True, stderr=subprocess.DEVNULL)
-    dense = [cell for cell in CELLS if cell.is_dense]
-    errors = {Store(tmp_path / "s.jsonl").read(cell.key)["error"] for cell in dense}
+    assert runner.wait(timeout=100) == 0
+    errors = {read(tmp_path, cell)["error"] for cell in CELLS if cell.is_dense}
     assert errors == {"its process died with exit code 3"}
 
 
-def test_pace_learns_by_task():
-    pace = Pace()
+def test_ray_runs_every_cell_once_though_a_worker_is_killed(tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'pyramid-bert[ray]'")
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+    with RayTasks(partial(note, folder=tmp_path, bad=NAMES[4], dies=True), "local", threads=1) as cluster:
+        assert cluster.slots >= 1
+        assert len(make(tmp_path).go(cluster).done) == len(CELLS)
+    assert (tmp_path / "killed").exists()
+    assert sorted(noted(tmp_path)) == sorted(NAMES)
+    assert all(read(tmp_path, cell)["status"] == "done" for cell in CELLS)
+
+
+def test_without_ray_the_message_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(PyramidError, match=r"needs ray: pip install 'pyramid-bert\[ray\]'"):
+        RayTasks(lambda cell: {}, "local", threads=1)
+
+
+# ---- time and display ----
+
+
+def test_pace_learns_by_task(tmp_path):
+    pace = Pace({}, Store(tmp_path / "s.jsonl"))
     assert pace.seconds(CELLS) is None
-    pace.add(CELLS[1], 10.0)
+    pace.add(CELLS[1], {"seconds": {"total": 10.0}})
+    pace.add(CELLS[4], {"status": "failed"})
     assert pace.seconds([CELLS[2]]) == pytest.approx(10 * CELLS[2].weight / CELLS[1].weight)
     assert pace.seconds([CELLS[1]], at_once=2) == pytest.approx(5)
     other = next(cell for cell in CELLS if cell.task != CELLS[1].task)
@@ -322,49 +340,67 @@ def test_pace_learns_by_task():
 
 
 def test_the_display_follows_a_run(tmp_path):
-
-    text = StringIO()
-    run = make(tmp_path)
-    with Display(Console(file=text), run.plan(CELLS), Pace()) as display:
-        run.watcher = display
-        run.go(CELLS, InTurn(partial(note_or_fail, folder=tmp_path, bad=NAMES[0])))
+    text, run = StringIO(), make(tmp_path)
+    with Display(Console(file=text), run.plan(), Pace({}, run.store)) as run.display:
+        run.go(Executor(partial(note, folder=tmp_path, bad=NAMES[0])))
+    assert "failed" in text.getvalue()
     assert "it broke" in text.getvalue()
-    assert display.running == {}
-    assert {cell.name for cell in display.left.values()} == set(NAMES[1:3])
+    assert run.display.running == {}
+    assert {cell.name for cell in run.display.left.values()} == set(NAMES[1:3])
 
 
-def test_ray_runs_every_cell_once_though_a_worker_is_killed(tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'pyramid-bert[ray]'")
-    work = _by_value(note_or_die, folder=tmp_path, bad=NAMES[4])
-    with RayTasks(work, "local", threads=1) as cluster:
-        assert cluster.slots >= 1
-        summary = make(tmp_path).go(CELLS, cluster)
-    assert (tmp_path / "killed").exists()
-    assert sorted(noted(tmp_path)) == sorted(NAMES)
-    assert len(summary.done) == len(CELLS)
-    assert all(Store(tmp_path / "s.jsonl").status(cell.key) == "done" for cell in CELLS)
+# ---- speed measurements ----
 
 
-def test_without_ray_the_message_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(PyramidError, match=r"needs ray: pip install 'pyramid-bert\[ray\]'"):
-        RayTasks(lambda cell: {}, "local", threads=1)
+def measured(cell, bad=""):
+    """A measurement's work."""
+    if cell.name == bad:
+        raise ValueError("it broke")
+    return {"status": "done", "over_a": 2.0, "over_c": 1.5, "dense_over_a": 1.2, "seconds": {"total": 3.0}}
 
 
-def _by_value(function, **arguments):
-    """The function for a cluster whose workers cannot import this file."""
-    from ray import cloudpickle
+def test_measurements_run_once_for_all_seeds_fail_and_are_resumed(tmp_path):
+    cells, store = read_study({**SPEC, "seeds": [0, 1]}).cells(TASKS), Store(tmp_path / "s.jsonl")
+    wanted = measurements(cells, PLAN)
+    first = [cell for cell in cells if not cell.is_dense and cell.seed == 0]
+    assert list(wanted.values()) == first
 
-    cloudpickle.register_pickle_by_value(__import__("sys").modules[__name__])
-    return partial(function, **arguments)
+    def pace():
+        return Pace(wanted, store, lambda cell: cell.max_length)
+
+    assert pace().seconds(cells) is None
+    three, bad = list(wanted)[:3], first[1]
+    broken = Executor(partial(measured, bad=bad.name))
+    assert Runner(wanted, store, three).go(broken).failed == [bad]
+    run = Runner(wanted, store)
+    assert list(run.plan()) == list(wanted)[3:]
+    assert pace().seconds(run.plan().values()) == pytest.approx(3.0 * first[3].max_length / first[2].max_length)
+    with Display(Console(file=StringIO()), run.plan(), pace()) as run.display:
+        summary = run.go(broken)
+        assert run.display.bar.finished
+    assert (summary.done, summary.failed) == (first[3:], [bad])
+    assert run.plan() == {}
+    assert Runner(wanted, store, again=True).plan() == wanted
+    status = status_of(cells, store, PLAN)
+    error = {"id": bad.id, "name": bad.name, "state": "not measured", "error": "ValueError: it broke"}
+    assert status["measured"] == {"done": 3, "left": 0, "failed": [error]}
+    assert "3 of 4 measured" in status_table("s", status).title
+    assert Runner(wanted, store, retry=True).go(Executor(measured)).done == [bad]
+    assert status_of(cells, store, PLAN)["measured"] == {"done": 4, "left": 0, "failed": []}
 
 
-def test_attempts_record_what_was_raised():
-    def broken(cell):
-        raise PyramidError("no such thing")
-
-    record = executors.attempt(broken, CELLS[0])
-    assert record["status"] == "failed"
-    assert record["id"] == CELLS[0].id
-    assert not record["disk"]
-    assert Path(record["where"][0].split(":")[0]).name == record["where"][0].split(":")[0]  # no machine's paths
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (False, True, "speeds are measured alone: give the same command again"),
+        (True, True, "speeds are measured alone"),
+        (True, False, "cells would slow them down"),
+    ],
+)
+def test_speeds_are_measured_alone(tmp_path, first, second, message):
+    with machine(tmp_path, alone=first), pytest.raises(PyramidError, match=message), machine(tmp_path, alone=second):
+        pass
+    with machine(tmp_path, alone=False), machine(tmp_path, alone=False):
+        pass
+    with machine(tmp_path, alone=True):
+        pass

@@ -11,14 +11,14 @@ from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.errors import ExperimentError
 from pyramid_bert.lab.glue.tasks import TASKS
 from pyramid_bert.lab.study.cell import pyramid_config, train_settings
-from pyramid_bert.lab.study.grid import highest_layer, schedule_name
+from pyramid_bert.lab.study.grid import schedule_name
 from pyramid_bert.lab.study.methods import METHODS
 from pyramid_bert.lab.study.preflight import _check_fit, all_cells
 from pyramid_bert.lab.study.spec import load_study, read_study
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
 SELECT = [{"keep_ratio": 0.25, "last_layer": 3}, {"keep_ratio": 0.5, "first_layer": 2, "last_layer": 3}]
-POOL = [{"window": 2, "at_layers": [2]}]
+PLAN = {"rows": 8, "batch_size": 4, "rounds": 1}
 
 
 def data(**changes):
@@ -36,15 +36,16 @@ def cells(**changes):
     return read_study(data(**changes)).cells(TASKS)
 
 
-def test_expansion_is_every_method_configuration_task_and_seed_and_the_dense_model():
+def pyramids(**changes):
+    """The first cell of each method."""
+    return list({cell.method: cell for cell in reversed(cells(**changes)) if not cell.is_dense}.values())[::-1]
+
+
+def test_every_method_configuration_task_and_seed_in_an_order_that_serves_a_partial_run():
     every = cells()
     assert len(every) == 2 * 2 * (1 + 2 * 2)
     assert len({cell.id for cell in every}) == len({cell.key for cell in every}) == len(every)
     assert sum(cell.is_dense for cell in every) == 4
-
-
-def test_order_serves_a_partial_run():
-    every = cells()
     assert [cell.seed for cell in every] == sorted(cell.seed for cell in every)
     first = [cell for cell in every if cell.seed == 0]
     assert [cell.task for cell in first] == ["sst2"] * 5 + ["rte"] * 5  # 100 rows are cheaper than all of RTE
@@ -79,29 +80,24 @@ def test_ids_depend_on_what_determines_the_result_and_on_nothing_else():
 
 
 def test_measurements_are_shared_by_cells_that_run_alike():
-    plan = {"rows": 8, "batch_size": 4, "rounds": 1}
     every = [cell for cell in cells(methods=["Merge", "Merge+KD", "CS-1"]) if not cell.is_dense and cell.task == "rte"]
     assert len(every) == 2 * 3 * 2
-    assert len({cell.measurement(plan) for cell in every}) == 2 * 2
+    assert len({cell.measurement(PLAN) for cell in every}) == 2 * 2
 
 
 def test_training_comes_from_the_task_the_study_and_the_tasks_own_table_in_this_order():
-    every = cells(
-        tasks={"rte": {"pyramid": {"epochs": 5}}}, pyramid={"epochs": 2, "learning_rate": 1e-4, "temperature": 4}
+    dense, *others = cells(
+        tasks={"rte": {"pyramid": {"epochs": 5}}},
+        dense={"bf16": True},
+        pyramid={"epochs": 2, "learning_rate": 1e-4, "temperature": 4, "bf16": False},
     )
-    dense, *others = every
-    assert dense.training == {"epochs": 3.0, "batch_size": 16, "learning_rate": 2e-5}
-    assert others[0].training == {"epochs": 5.0, "batch_size": 16, "learning_rate": 1e-4}
+    assert dense.training == {"epochs": 3.0, "batch_size": 16, "learning_rate": 2e-5, "bf16": True}
+    assert others[0].training == {"epochs": 5.0, "batch_size": 16, "learning_rate": 1e-4, "bf16": False}
+    assert (train_settings(dense).bf16, train_settings(others[0]).bf16) == (True, False)
+    assert dense.id not in {cell.id for cell in cells(tasks=["rte"])}
     taught = cells(methods=["Merge+KD"], pyramid={"temperature": 4})[1]
     assert taught.training["temperature"] == 4
     assert taught.distills
-
-
-def test_mixed_precision_is_said_for_dense_and_pyramid_each():
-    dense, pyramid, *_ = cells(tasks=["rte"], dense={"bf16": True}, pyramid={"bf16": False})
-    assert train_settings(dense).bf16 is True
-    assert train_settings(pyramid).bf16 is False
-    assert dense.id not in {cell.id for cell in cells(tasks=["rte"])}
 
 
 def test_inference_trains_nothing_and_starts_from_the_dense_model():
@@ -111,58 +107,47 @@ def test_inference_trains_nothing_and_starts_from_the_dense_model():
 
 
 def test_a_start_from_the_pretrained_model_waits_for_nobody_but_a_teacher():
-    every = cells(start="pretrained", methods=["Merge", "Merge+KD"])
-    assert {(cell.method, cell.dense is None) for cell in every} == {
-        ("Dense", True),
-        ("Merge", True),
-        ("Merge+KD", False),
-    }
+    waits = {cell.method: cell.dense is not None for cell in cells(start="pretrained", methods=["Merge", "Merge+KD"])}
+    assert waits == {"Dense": False, "Merge": False, "Merge+KD": True}
 
 
 def test_kinds_of_methods_get_their_own_configurations():
+    select = [{"lengths": [8, 4], "n": 16}, {"random": 0}, {"random": 1}]
+    pool, truncate = [{"window": 2, "at_layers": [2]}], [{"keep_ratio": 0.5}]
     every = cells(
-        methods=["Att", "Pool", "1st-I"],
-        configurations={"select": [{"lengths": [8, 4], "n": 16}], "pool": POOL, "truncate": [{"keep_ratio": 0.5}]},
+        methods=["Att", "Pool", "1st-I"], configurations={"select": select, "pool": pool, "truncate": truncate}
     )
-    assert {cell.configuration for cell in every} == {"", "8-4of16", "w2@2", "0.5@input"}
+    found = {f"{cell.method} {cell.configuration}" for cell in every if not cell.is_dense}
+    assert found == {"Att 8-4of16", "Att random0", "Att random1", "Pool w2@2", "1st-I 0.5@input"}
 
 
 def test_a_variant_is_its_method_with_other_settings():
-    variants = {"end": {"of": "CS-1", "placement": "end"}, "soft": {"of": "Merge+KD", "metric": "cosine"}}
-    plain, end, soft = (c for c in cells(methods=["CS-1", "end", "soft"], variants=variants)[:4] if not c.is_dense)
-    assert [plain.method, end.method, soft.method] == ["CS-1", "end", "soft"]
+    variants = {
+        "end": {"of": "CS-1", "placement": "end"},
+        "soft": {"of": "Merge+KD", "metric": "cosine"},
+        "near": {"of": "Merge", "selector": "cluster", "metric": "cosine", "within": 8},
+    }
+    found = {cell.method: cell for cell in pyramids(methods=["CS-1", *variants], variants=variants)}
+    plain, end = found["CS-1"], found["end"]
     assert dict(end.settings) == {**plain.settings, "placement": "end"}
-    assert soft.distills
-    assert not end.distills
-    assert len({plain.id, end.id, soft.id}) == 3
-    plan = {"rows": 8, "batch_size": 4, "rounds": 1}
-    assert plain.measurement(plan) != end.measurement(plan)
+    assert [name for name, cell in found.items() if cell.distills] == ["soft"]
+    assert len({cell.id for cell in found.values()}) == 4
+    assert plain.measurement(PLAN) != end.measurement(PLAN)
     assert pyramid_config(end).placement == "end"
+    config = pyramid_config(found["near"])
+    assert (config.selector, config.reduce, config.within) == ("cluster", "merge", 8)
 
 
 def test_a_variant_may_learn_from_the_dense_model_in_its_own_way():
     variants = {"vectors": {"of": "Merge+KD", "hidden_weight": 1, "temperature": 4}}
-    every = cells(methods=["Merge+KD", "vectors"], variants=variants, pyramid={"temperature": 3})
-    plain, vectors = (next(c for c in every if c.method == name) for name in ("Merge+KD", "vectors"))
+    found = pyramids(methods=["Merge+KD", "vectors"], variants=variants, pyramid={"temperature": 3})
+    plain, vectors = sorted(found, key=lambda cell: cell.method)
     assert plain.training["temperature"] == 3
     assert vectors.training == {**plain.training, "temperature": 4.0, "hidden_weight": 1.0}
     assert vectors.settings == plain.settings
     assert vectors.distills
     assert train_settings(vectors).hidden_weight == 1
-    plan = {"rows": 8, "batch_size": 4, "rounds": 1}
-    assert vectors.measurement(plan) == plain.measurement(plan)  # it is trained otherwise, and as fast
-
-
-def test_clusters_are_a_variant():
-    variants = {"near": {"of": "Merge", "selector": "cluster", "metric": "cosine", "within": 8}}
-    near = next(c for c in cells(methods=["near"], variants=variants) if not c.is_dense)
-    config = pyramid_config(near)
-    assert (config.selector, config.reduce, config.within) == ("cluster", "merge", 8)
-
-
-def test_random_schedules_are_configurations_too():
-    every = cells(configurations={"select": [{"random": 0}, {"random": 1}]})
-    assert {cell.configuration for cell in every} == {"", "random0", "random1"}
+    assert vectors.measurement(PLAN) == plain.measurement(PLAN)  # it is trained otherwise, and as fast
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
@@ -178,18 +163,15 @@ def test_every_method_makes_a_pyramid(method):
         assert config.centers_per_step == {"1": 1, "k-1": "all"}.get(method.name[3:]) or float(method.name[3:])
 
 
-def test_names_and_depth_of_schedules():
+def test_names_of_schedules():
     schedules = {
-        "0.25@2-3": (Schedule.exponential(0.25, 3, first_layer=2), 3),
-        "0.5@4-4+min3": (Schedule.constant(0.5, first_layer=4, min_tokens=3), 4),
-        "0.5@1-2+floor": (Schedule.exponential(0.5, 2, rounding="floor"), 2),
-        "9-5": (Schedule.custom([9, 5]), 2),
-        "w3@1+4": (Schedule.strided(3, [4, 1]), 4),
-        "0.5@input": (Schedule.input_only(0.5), 1),
+        "0.25@2-3": Schedule.exponential(0.25, 3, first_layer=2),
+        "0.5@4-4+min3": Schedule.constant(0.5, first_layer=4, min_tokens=3),
+        "0.5@1-2+floor": Schedule.exponential(0.5, 2, rounding="floor"),
+        "9-5": Schedule.custom([9, 5]),
+        "w3@1+4": Schedule.strided(3, [4, 1]),
     }
-    assert {schedule_name(schedule): highest_layer(schedule) for schedule, _ in schedules.values()} == {
-        name: depth for name, (_, depth) in schedules.items()
-    }
+    assert {schedule_name(schedule): schedule for schedule in schedules.values()} == schedules
 
 
 def test_everything_wrong_is_named_at_once():
@@ -250,10 +232,7 @@ def test_everything_wrong_is_named_at_once():
         ({"variants": {"end": {"of": "CS-1"}}}, "variants.end must name a method and change it"),
         ({"variants": {"CS-1": {"of": "Att", "metric": "cosine"}}}, "variants.CS-1: a variant needs a new name"),
         ({"variants": {"a/b": {"of": "Att", "metric": "cosine"}}}, "variants.a/b: a variant needs a new name"),
-        (
-            {"variants": {"end": {"of": "CS1", "metric": "cosine"}}},
-            "variants.end: unknown method 'CS1'; did you",
-        ),
+        ({"variants": {"end": {"of": "CS1", "metric": "cosine"}}}, "variants.end: unknown method 'CS1'; did you"),
         ({"variants": {"end": {"of": "CS-1", "place": "end"}}}, "variants.end: unknown key 'place'"),
         ({"variants": {"end": {"of": "CS-1", "placement": "end"}}}, "variants.end is not in methods"),
         (
@@ -264,10 +243,7 @@ def test_everything_wrong_is_named_at_once():
             {"variants": {"soft": {"of": "Merge+KD", "temperature": "hot"}}},
             "variants.soft.temperature must be a number, got 'hot'",
         ),
-        (
-            {"configurations": {"select": [{"random": 0, "keep_ratio": 0.5}]}},
-            "unexpected keyword argument",
-        ),
+        ({"configurations": {"select": [{"random": 0, "keep_ratio": 0.5}]}}, "unexpected keyword argument"),
     ],
 )
 def test_refused(changes, message):
@@ -275,14 +251,14 @@ def test_refused(changes, message):
         read_study(data(**changes))
 
 
-def test_files_that_are_none(tmp_path):
-    with pytest.raises(ExperimentError, match="no experiment file at"):
-        load_study(tmp_path / "none.toml")
-    with pytest.raises(ExperimentError, match="is a folder"):
-        load_study(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("none.toml", "no experiment file at"), ("", "is a folder"), ("binary.toml", "is not a TOML file")],
+)
+def test_files_that_are_none(tmp_path, name, message):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ExperimentError, match="is not a TOML file"):
-        load_study(tmp_path / "binary.toml")
+    with pytest.raises(ExperimentError, match=message):
+        load_study(tmp_path / name)
 
 
 def test_the_name_of_the_file_is_the_name_of_the_study(tmp_path):
@@ -310,7 +286,7 @@ def test_shipped_experiments_fit_their_models(path):
 @pytest.mark.parametrize(("rest_from", "message"), [(3, "reduces up to layer 3"), (30, "rest_from must be in 1-6")])
 def test_what_does_not_fit_a_model_is_told_before_anything_runs(rest_from, message):
     class Sizes:
-        num_hidden_layers, max_position_embeddings = 6, 512
+        model_type, num_hidden_layers, max_position_embeddings = "bert", 6, 512
 
     def resting(layer):
         return cells(methods=["resting"], variants={"resting": {"of": "CS-1", "rest_from": layer}})

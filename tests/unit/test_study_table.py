@@ -1,7 +1,5 @@
 """Fronts, interpolation and tables, against examples worked by hand."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,35 +8,32 @@ from transformers import BertConfig
 from pyramid_bert.errors import PyramidError, UnknownNameError
 from pyramid_bert.lab.glue.tasks import TASKS
 from pyramid_bert.lab.study.cell import counted
-from pyramid_bert.lab.study.pareto import pareto_front, value_at
-from pyramid_bert.lab.study.render import markdown, rich_table
 from pyramid_bert.lab.study.spec import read_study
 from pyramid_bert.lab.study.store import Store
-from pyramid_bert.lab.study.table import MEAN, Result, best_coresets, collect, tabulate
+from pyramid_bert.lab.study.table import (
+    MEAN,
+    Result,
+    best_coresets,
+    collect,
+    markdown,
+    pareto_front,
+    rich_table,
+    tabulate,
+    value_at,
+)
 
 # ---- fronts ----
 
 
-def test_front_by_hand():
+def test_front_and_lines_between_its_points_by_hand():
     points = [(1.0, 90.0), (1.5, 84.0), (2.0, 86.0), (2.0, 85.0), (3.0, 70.0), (2.5, 70.0), (4.0, 70.0)]
-    assert pareto_front(points) == [(1.0, 90.0), (2.0, 86.0), (4.0, 70.0)]
-    assert pareto_front([]) == []
-
-
-def test_interpolation_by_hand():
     front = [(1.0, 90.0), (2.0, 86.0), (4.0, 70.0)]
-    assert value_at(front, 1.5) == 88.0
-    assert value_at(front, 2.0) == 86.0
-    assert value_at(front, 3.0) == 78.0
-    assert value_at(front, 4.0) == 70.0
-    assert value_at(front, 4.01) is None
-    assert value_at(front, 0.5) == 90.0
-    assert value_at([], 1.0) is None
-
-
-def test_a_better_and_faster_pyramid_takes_the_dense_model_off_the_front():
-    front = pareto_front([(1.0, 80.0), (1.8, 82.0), (3.0, 70.0)])
-    assert value_at(front, 1.5) == 82.0  # observed at 1.8x, which is fast enough
+    assert pareto_front(points) == front
+    speeds = {0.5: 90.0, 1.5: 88.0, 2.0: 86.0, 3.0: 78.0, 4.0: 70.0, 4.01: None}
+    assert {speed: value_at(front, speed) for speed in speeds} == speeds
+    assert value_at(pareto_front([]), 1.0) is None
+    better = pareto_front([(1.0, 80.0), (1.8, 82.0), (3.0, 70.0)])  # a pyramid that beats the dense model
+    assert value_at(better, 1.5) == 82.0  # observed at 1.8x, which is fast enough
 
 
 numbers = st.floats(0.5, 10, allow_nan=False)
@@ -113,12 +108,8 @@ def test_cs_opt_takes_the_best_m_of_each_configuration_by_the_mean_over_seeds():
     ]
     every = [Result("rte", m, c, seed, v, 2.0) for m, c, values in rows for seed, v in enumerate(values)]
     best = best_coresets(every)
-    assert [(r.configuration, r.seed, r.value) for r in best] == [
-        ("a", 0, 0.75),
-        ("a", 1, 0.70),
-        ("b", 0, 0.50),
-        ("b", 1, 0.50),
-    ]
+    assert [(r.configuration, r.value) for r in best] == [("a", 0.75), ("a", 0.70), ("b", 0.50), ("b", 0.50)]
+    assert [r.seed for r in best] == [0, 1, 0, 1]
     assert {r.method for r in best} == {"CS-opt"}
     assert best_coresets([r for r in every if r.method != "CS-k-1"]) == []  # one m is no choice
 
@@ -143,17 +134,15 @@ def test_rendering():
 # ---- from records ----
 
 
-@pytest.fixture
-def study():
-    return read_study(
-        {
-            "name": "s",
-            "tasks": ["rte"],
-            "methods": ["Att"],
-            "configurations": {"select": [{"keep_ratio": 0.5, "last_layer": 2}]},
-            "measure": True,
-        }
-    )
+def read(methods=("Att",), truncate=(), **changes):
+    """The cells of one task."""
+    configurations = {"select": [{"keep_ratio": 0.5, "last_layer": 2}], "truncate": list(truncate)}
+    spec = {"name": "s", "tasks": ["rte"], "methods": list(methods), "configurations": configurations}
+    return read_study({**spec, **changes}).cells(TASKS)
+
+
+PLAN = {"rows": 128, "batch_size": 32, "rounds": 3}
+SIZES = BertConfig(num_hidden_layers=6, hidden_size=32, intermediate_size=64, num_attention_heads=4)
 
 
 def record(value, ideal):
@@ -166,72 +155,59 @@ def record(value, ideal):
     }
 
 
-def test_collecting_records_by_axis(study, tmp_path):
-    dense, pyramid = cells = study.cells(TASKS)
-    store = Store(tmp_path / "s.jsonl")
-    assert collect(cells, store, "ideal-c", study.measure) == []
+@pytest.fixture
+def store(tmp_path):
+    """With records of a dense cell and a pyramid."""
+    store, (dense, pyramid) = Store(tmp_path / "s.jsonl"), read()
     store.write(dense.key, record(0.9, 1.0))
     store.write(pyramid.key, record(0.8, 2.0))
-    speeds = {
-        axis: [r.x for r in collect(cells, store, axis, study.measure)] for axis in ("ideal-c", "ideal-a", "space")
-    }
-    assert speeds == {"ideal-c": [1.0, 2.0], "ideal-a": [4.0, 8.0], "space": [0.4, 0.4]}
-    assert [r.x for r in collect(cells, store, "space-printed", None)] == [0.5, 0.5]
-    assert [r.x for r in collect(cells, store, "measured-c", study.measure)] == [None, None]
+    return store
+
+
+def test_collecting_records_by_axis(store):
+    def places(axis):
+        return [result.x for result in collect(read(), store, axis, PLAN)]
+
+    assert (places("ideal-c"), places("ideal-a")) == ([1.0, 2.0], [4.0, 8.0])
+    assert (places("space"), places("space-printed")) == ([0.4, 0.4], [0.5, 0.5])
+    assert places("measured-c") == [None, None]
+    _, pyramid = read()
     measured = {"status": "done", "over_a": 7.0, "over_c": 1.9, "dense_over_a": 3.5}
-    Store(tmp_path / "s.jsonl").write(pyramid.measurement(study.measure), measured)
-    assert [r.x for r in collect(cells, store, "measured-a", study.measure)] == [3.5, 7.0]
-    assert [r.x for r in collect(cells, store, "measured-c", study.measure)] == [1.0, 1.9]
+    Store(store.path).write(pyramid.measurement(PLAN), measured)
+    assert (places("measured-a"), places("measured-c")) == ([3.5, 7.0], [1.0, 1.9])
     store.write(pyramid.key, {"status": "failed", "error": "it broke"})
-    assert len(collect(cells, store, "ideal-c", study.measure)) == 1
+    assert places("ideal-c") == [1.0]
     with pytest.raises(PyramidError, match="set measure = true"):
-        collect(cells, store, "measured-c", None)
+        collect(read(), store, "measured-c", None)
     with pytest.raises(UnknownNameError, match="did you mean 'ideal-c'"):
-        collect(cells, store, "ideal-x", None)
+        places("ideal-x")
 
 
 def test_readings_of_space_agree_where_the_input_is_cut(tmp_path):
-    cut_at_input = {"select": [{"keep_ratio": 0.5, "last_layer": 2}], "truncate": [{"keep_ratio": 0.5}]}
-    settings = {"name": "s", "tasks": ["rte"], "methods": ["Att", "1st-I"], "configurations": cut_at_input}
-    cells = {cell.method: cell for cell in read_study(settings).cells(TASKS)}
-    sizes = BertConfig(num_hidden_layers=6, hidden_size=32, intermediate_size=64, num_attention_heads=4)
-    space = {method: counted(cell, sizes, [10, 20])["space"] for method, cell in cells.items()}
+    cells = {cell.method: cell for cell in read(["Att", "1st-I"], [{"keep_ratio": 0.5}])}
+    space = {method: counted(cell, SIZES, [10, 20])["space"] for method, cell in cells.items()}
     assert space["1st-I"]["printed"] == space["1st-I"]["attention_input"] > 0
     assert space["Att"]["printed"] > space["Att"]["attention_input"] > 0
     store = Store(tmp_path / "s.jsonl")
     for cell in cells.values():
         store.write(cell.key, record(0.9, 1.0))  # an old one, with readings that differ
-    read = {r.method: r.x for r in collect(list(cells.values()), store, "space", None)}
-    assert read == {"Dense": 0.4, "Att": 0.4, "1st-I": 0.5}
+    found = {r.method: r.x for r in collect(list(cells.values()), store, "space", None)}
+    assert found == {"Dense": 0.4, "Att": 0.4, "1st-I": 0.5}
 
 
 def test_tokens_that_are_replaced_save_no_space():
-    variants = {"star": {"of": "CS-1", "reduce": "replace"}}
-    select = {"select": [{"keep_ratio": 0.5, "last_layer": 2}]}
-    settings = {"name": "s", "tasks": ["rte"], "methods": ["star"], "variants": variants, "configurations": select}
-    _, star = read_study(settings).cells(TASKS)
-    sizes = BertConfig(num_hidden_layers=6, hidden_size=32, intermediate_size=64, num_attention_heads=4)
-    assert counted(star, sizes, [10])["space"] == {"printed": 0, "attention_input": 0}
+    _, star = read(["star"], variants={"star": {"of": "CS-1", "reduce": "replace"}})
+    assert counted(star, SIZES, [10])["space"] == {"printed": 0, "attention_input": 0}
 
 
-def test_another_metric_than_the_tasks_own(study, tmp_path):
-    dense, pyramid = cells = study.cells(TASKS)
-    store = Store(tmp_path / "s.jsonl")
-    store.write(dense.key, record(0.9, 1.0))
-    store.write(pyramid.key, record(0.8, 2.0))
-    values = {
-        metric: [r.value for r in collect(cells, store, "ideal-c", None, metric)]
-        for metric in (None, "accuracy", "f1", "matthews")
-    }
+def test_another_metric_than_the_tasks_own(store):
+    def results(metric):
+        return collect(read(), store, "ideal-c", None, metric)
+
+    values = {metric: [r.value for r in results(metric)] for metric in (None, "accuracy", "f1", "matthews")}
     assert values == {None: [0.9, 0.8], "accuracy": [0.9, 0.8], "f1": [0.45, 0.4], "matthews": [0.0, 0.0]}
     with pytest.raises(PyramidError, match="rte has no spearman; it has accuracy, f1, matthews"):
-        collect(cells, store, "ideal-c", None, "spearman")
-    table = tabulate(collect(cells, store, "ideal-c", None, "f1"), "ideal-c", {"rte": "RTE"}, [2.0], "f1")
+        results("spearman")
+    table = tabulate(results("f1"), "ideal-c", {"rte": "RTE"}, [2.0], "f1")
     assert table.to_dict()["metric"] == "f1"
     assert markdown("tiny", table).startswith("tiny: f1 by ideal speed-up over c")
-
-
-def test_a_table_is_json():
-    table = json.loads(json.dumps(tabulate(results(), "ideal-c", {"rte": "RTE"}, [2.0, 3.5]).to_dict()))
-    assert {"at": 3.5, "method": "Merge", "task": "rte", "mean": None} in table["entries"]
-    assert table["dense"]["rte"]["seeds"] == 2

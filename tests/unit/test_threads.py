@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from pyramid_bert import Schedule, measure_sensitivity, pyramidize
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.inference import outputs_of
 
@@ -16,6 +18,9 @@ WAYS = {
     "attention": (Schedule.exponential(0.4, 3), {"selector": "attention", "reduce": "merge"}),
     "random": (Schedule.exponential(0.4, 3), {"selector": "random"}),
     "input": (Schedule.input_only(0.5), {}),
+    "pool": (Schedule.strided(2, [1, 3]), {"selector": "pool"}),
+    "first": (Schedule.exponential(0.4, 3), {"selector": "first", "weighted": True}),
+    "cls-attention": (Schedule.exponential(0.4, 3), {"selector": "cls-attention"}),
     "resting": (Schedule.exponential(0.4, 2), {"selector": "cluster", "metric": "cosine", "rest_from": 3}),
     "sensitivity": (Schedule.exponential(0.4, 2), {"selector": "cluster", "metric": "sensitivity"}),
     "adaptive": (Schedule.adaptive(0.6), {}),
@@ -33,8 +38,12 @@ def test_no_call_sees_another(way, tiny_bert):
         pyramidize(model, schedule, **settings)
 
     def ask(items):
-        found = outputs_of(model, items, 0, batch_size=2, cls=True)
-        return torch.cat([found.logits, found.cls], dim=1)
+        found, trace = outputs_of(model, items, 0, batch_size=2, cls=True), Trace()
+        if WAYS[way] is not None:
+            with torch.no_grad():
+                model(torch.tensor([items[0].input_ids]), pyramid_pass=Pass(trace, whole=True))
+        homes = [layer.home.flatten() for layer in trace.layers]
+        return torch.cat([found.logits.flatten(), found.cls.flatten(), *homes])
 
     alone = [ask(items) for items in texts]
     with ThreadPoolExecutor(8) as pool:

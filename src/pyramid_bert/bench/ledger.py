@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from ..config import PyramidConfig
-from ..cost import Cost, Sizes
+from ..cost import Sizes, tokens_seen
 from ..errors import PyramidError
-from ..families import pyramid_encoder, sizes_of
-from ..families.hub import pyramid_settings
+from ..families import pyramid_encoder, pyramid_settings, sizes_of
 from ..runtimes.packed import optimization_of
 from .ideal import kept_lengths
 from .machine import describe_machine
 from .memory import PeakMemory
 from .roofline import Roofline, measure_roofline
-from .selecting import share_selecting
-from .timing import Timing, time_interleaved
+from .timing import Timing, share_selecting, time_interleaved
 from .workload import Workload, forward_all
 
 NAMES = {
@@ -79,10 +78,7 @@ class Ledger:
     def limits(self) -> tuple[float, float]:
         """The speed-up over the length-sorted dense model when both read and multiply at once, or in turn."""
         dense, pyramid = self.entries["sorted"], self.entries["pyramid"]
-        return (
-            dense.roofline_seconds / pyramid.roofline_seconds,
-            dense.stalled_seconds / pyramid.stalled_seconds,
-        )
+        return dense.roofline_seconds / pyramid.roofline_seconds, dense.stalled_seconds / pyramid.stalled_seconds
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict; the pyramid's shares of the ideal are in it as well."""
@@ -117,7 +113,8 @@ def measure(
     if settings is None or encoder is None or pyramid_encoder(dense) is not None:
         raise PyramidError("measure takes a dense model and a pyramid, in this order")
     settings.check_saves()
-    _check_alike(optimization_of(dense), optimization_of(pyramid))
+    if (ours := optimization_of(pyramid)) != (theirs := optimization_of(dense)):
+        raise PyramidError(f"both sides must run alike, got weights {theirs} and {ours}; optimize both or neither")
     plain, by_length = workload.as_they_come(batch_size), workload.by_length(batch_size)
     plans: dict[str, tuple[Any, list[list[int]], int | None]] = {
         "padded": (dense, plain, workload.padded_length),
@@ -129,13 +126,12 @@ def measure(
     timing = time_interleaved(runs, rounds=rounds, warmup=warmup, after_each=after_each)
     roofline = measure_roofline(pyramid)
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
-    work, as_it_runs = {}, settings.replace(cls_only=encoder.plan.cls_only)
-    for name, (model, rows, width) in plans.items():
-        shapes = _shapes(workload, rows, width, kept if model is pyramid else None, len(encoder.layer))
-        work[name] = _work(shapes, roofline, as_it_runs if model is pyramid else None, sizes_of(pyramid))
-    entries = {name: _entry(name, timing, work, runs, workload) for name in plans}
+    counting = partial(_work, workload, settings.replace(cls_only=encoder.plan.cls_only), roofline, sizes_of(pyramid))
+    work = {
+        name: counting(rows, width, kept if model is pyramid else None) for name, (model, rows, width) in plans.items()
+    }
     return Ledger(
-        entries=entries,
+        entries={name: _entry(name, run, timing, work, workload.padded_length) for name, run in runs.items()},
         selecting=share_selecting(runs["pyramid"]),
         batch_size=batch_size,
         roofline=roofline,
@@ -153,80 +149,44 @@ def measure(
     )
 
 
-def _check_alike(dense: str | None, pyramid: str | None) -> None:
-    if dense != pyramid:
-        raise PyramidError(f"both sides must run alike, got weights {dense} and {pyramid}; optimize both or neither")
-
-
 def _forward(workload: Workload, model: Any, rows: list[list[int]], width: int | None) -> Callable[..., None]:
     batches = workload.tensors(rows, width, model.device)
     return lambda record=None: forward_all(model, batches, record)
 
 
-@dataclass(frozen=True)
-class _Work:
-    token_layers: int
-    macs: int
-    roofline_seconds: float
-    stalled_seconds: float
-
-
-def _shapes(
-    workload: Workload,
-    batches: list[list[int]],
-    width: int | None,
-    pyramid: Sequence[Sequence[int]] | None,
-    layers: int,
-) -> Iterator[tuple[int, int, Sequence[int]]]:
-    """(rows, width, width after each layer) of each batch: it is as wide as its widest row, at every layer."""
-    lengths = workload.lengths
-    for rows in batches:
-        n = width or max(lengths[i] for i in rows)
-        kept: Sequence[int] = (n,) * layers
-        if pyramid is not None:
-            kept = tuple(map(max, zip(*(pyramid[i] for i in rows), strict=True)))
-        yield len(rows), n, kept
+def _entry(name: str, run: Callable[[], None], timing: Timing, work: dict[str, dict[str, Any]], n: int) -> Entry:
+    with PeakMemory() as memory:
+        run()
+    return Entry(
+        name=NAMES[name].format(n=n),
+        seconds=timing.median(name),
+        **work[name],
+        peak_bytes=memory.peak,
+        speedup_over={base: timing.speedup(name, over=base) for base in BASELINES},
+        ideal_over={base: work[base]["macs"] / work[name]["macs"] for base in BASELINES},
+    )
 
 
 def _work(
-    shapes: Iterator[tuple[int, int, Sequence[int]]], roofline: Roofline, settings: PyramidConfig | None, sizes: Sizes
-) -> _Work:
-    """What a pyramid with these settings computes, or the dense model, counting every slot, pads included."""
-    tokens = macs = 0
-    seconds = {True: 0.0, False: 0.0}
-    placement = "middle" if settings is None else settings.placement
-    for rows, n, kept in shapes:
-        cls_layers = 0 if settings is None else settings.cls_layers(len(kept))
-        if settings is None:
-            cost = Cost.of(kept, n, sizes.hidden_size, sizes.intermediate_size)
-        else:
-            cost = settings.cost(kept, n, sizes, with_keys=roofline.heads is None)
-        macs += rows * cost.macs
-        tokens += rows * sum([n, *kept[:-1]] if placement != "input" else kept)
-        for overlap in seconds:
-            seconds[overlap] += roofline.seconds(
-                kept, n, rows, placement=placement, cls_layers=cls_layers, overlap=overlap
-            )
-    return _Work(tokens, macs, roofline_seconds=seconds[True], stalled_seconds=seconds[False])
-
-
-def _entry(
-    name: str,
-    timing: Timing,
-    work: dict[str, _Work],
-    runs: dict[str, Callable[..., None]],
     workload: Workload,
-) -> Entry:
-    with PeakMemory() as memory:
-        runs[name]()
-    return Entry(
-        name=NAMES[name].format(n=workload.padded_length),
-        seconds=timing.median(name),
-        token_layers=work[name].token_layers,
-        macs=work[name].macs,
-        peak_bytes=memory.peak,
-        speedup_over={base: timing.speedup(name, over=base) for base in BASELINES},
-        ideal_over={base: work[base].macs / work[name].macs for base in BASELINES},
-        roofline_seconds=work[name].roofline_seconds,
-        stalled_seconds=work[name].stalled_seconds,
-    )
+    settings: PyramidConfig,
+    roofline: Roofline,
+    sizes: Sizes,
+    batches: list[list[int]],
+    width: int | None,
+    kept: Sequence[Sequence[int]] | None,
+) -> dict[str, Any]:
+    """What the pyramid computes, or the dense model where `kept` is None, counting every slot, pads included."""
+    work = dict[str, Any](token_layers=0, macs=0, roofline_seconds=0.0, stalled_seconds=0.0)
+    for batch in batches:
+        rows, n = len(batch), width or max(len(workload.items[i]) for i in batch)
+        # A batch is as wide as its widest row, at every layer.
+        slots = (n,) * sizes.layers if kept is None else [max(of) for of in zip(*(kept[i] for i in batch), strict=True)]
+        cost = settings.cost(slots, n, sizes, with_keys=roofline.heads is None)
+        how: dict[str, Any] = {"placement": settings.placement or "middle"}
+        work["token_layers"] += rows * sum(tokens_seen(slots, n, **how)[0])
+        work["macs"] += rows * (cost.dense_macs if kept is None else cost.macs)
+        how["cls_layers"] = 0 if kept is None else settings.cls_layers(sizes.layers)
+        work["roofline_seconds"] += roofline.seconds(slots, n, rows, **how)
+        work["stalled_seconds"] += roofline.seconds(slots, n, rows, overlap=False, **how)
+    return work

@@ -8,8 +8,7 @@ multiply-accumulates is out of reach.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +19,9 @@ from ..cost import tokens_seen
 from ..families import layers_of, sizes_of
 from ..runtimes.devices import wait_for
 from ..runtimes.packed import optimization_of
+from .timing import time_interleaved
 
-_TOKENS = 2048
+_TOKENS, _ROUNDS = 2048, 7
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,17 @@ class Roofline:
     def seconds(
         self, lengths: Sequence[int], n: int, rows: int, *, placement: Any, cls_layers: int, overlap: bool = True
     ) -> float:
-        """The least time for `rows` rows of `n` tokens when layers keep `lengths`.
+        """The least time for `rows` rows of `n` tokens when layers keep `lengths`, the last `cls_layers` only CLS.
 
-        Args:
-            lengths: Tokens kept at each layer.
-            n: Tokens of a row.
-            rows: Rows of the batch.
-            placement: Where tokens are dropped.
-            cls_layers: How many of the last layers compute only CLS.
-            overlap: Reading and multiplying go on at once; else one after the other.
+        With `overlap`, reading and multiplying go on at once; else one after the other.
         """
         attends, feeds = tokens_seen(lengths, n, placement)
         d, f = self.hidden_size, self.intermediate_size
         total = 0.0
         for layer, (keys, fed) in enumerate(zip(attends, feeds, strict=True)):
-            alone = layer >= len(lengths) - cls_layers
-            queries, fed = (1, 1) if alone else (keys, fed)
-            projected, mixed = (1, self.heads) if alone and self.heads is not None else (keys, queries)
+            only_cls = layer >= len(lengths) - cls_layers
+            queries, fed = (1, 1) if only_cls else (keys, fed)
+            projected, mixed = (1, self.heads) if only_cls and self.heads is not None else (keys, queries)
             total += self._product(2 * d * d, rows * queries, overlap)
             total += self._product(2 * d * d, rows * projected, overlap)
             total += self._product(2 * d * f, rows * fed, overlap)
@@ -78,35 +72,32 @@ class Roofline:
 
 def measure_roofline(model: Any) -> Roofline:
     """Measures this machine for `model`."""
-    layers = layers_of(model)
-    linear = [part for part in layers.modules() if isinstance(part, nn.Linear)]
+    linear = [part for part in layers_of(model).modules() if isinstance(part, nn.Linear)]
     largest = max(linear, key=lambda part: part.weight.numel())
     weights = sum(part.weight.numel() for part in linear)
     size = 1 if optimization_of(model) == "int8" else 4
+    how: dict[str, Any] = {"device": model.device, "dtype": model.dtype}
+    one = {part.in_features: torch.randn(1, part.in_features, **how) for part in linear}
+    many = torch.randn(_TOKENS, largest.in_features, **how)
 
-    def one_token_through() -> None:
+    @torch.inference_mode()
+    def read() -> None:
         for part in linear:
             part(one[part.in_features])
+        wait_for(model.device)
 
-    device, dtype = model.device, model.dtype
-    one = {part.in_features: torch.randn(1, part.in_features, device=device, dtype=dtype) for part in linear}
-    many = torch.randn(_TOKENS, largest.in_features, device=device, dtype=dtype)
-    with torch.inference_mode():
-        return Roofline(
-            bytes_per_second=weights * size / min(_times(one_token_through, device)),
-            macs_per_second=_TOKENS * largest.weight.numel() / min(_times(lambda: largest(many), device)),
-            bytes_per_weight=size,
-            hidden_size=sizes_of(model).hidden_size,
-            intermediate_size=sizes_of(model).intermediate_size,
-            heads=None if size == 1 else sizes_of(model).heads,
-        )
+    @torch.inference_mode()
+    def multiply() -> None:
+        largest(many)
+        wait_for(model.device)
 
-
-def _times(run: Callable[[], object], device: torch.device, rounds: int = 7) -> Iterator[float]:
-    run()
-    for _ in range(rounds):
-        wait_for(device)
-        start = time.perf_counter()
-        run()
-        wait_for(device)
-        yield time.perf_counter() - start
+    seconds = time_interleaved({"read": read, "multiply": multiply}, rounds=_ROUNDS).seconds
+    sizes = sizes_of(model)
+    return Roofline(
+        bytes_per_second=weights * size / min(seconds["read"]),
+        macs_per_second=_TOKENS * largest.weight.numel() / min(seconds["multiply"]),
+        bytes_per_weight=size,
+        hidden_size=sizes.hidden_size,
+        intermediate_size=sizes.intermediate_size,
+        heads=None if size == 1 else sizes.heads,
+    )

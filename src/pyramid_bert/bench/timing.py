@@ -1,4 +1,4 @@
-"""The speed ledger's clock: runs are timed in turn (A, B, A, B …) in one process, and medians are compared."""
+"""The clocks: runs are timed in turn (A, B, A, B …) in one process, and medians are compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+from ..core.loop import Recorder, Step
+from ..core.reducer import Decision
+from ..core.tokens import Tokens
 from ..errors import PyramidError
 
 
@@ -41,11 +45,7 @@ def time_interleaved(
 ) -> Timing:
     """Times each of `runs` once a round, for `rounds` rounds, after `warmup` rounds that do not count.
 
-    Args:
-        runs: Name -> what to time.
-        rounds: How many times each is measured.
-        warmup: How many rounds come before.
-        after_each: Called after each single run, for a progress bar.
+    `after_each` is called after each run, for a progress bar.
     """
     if rounds < 1 or warmup < 0:
         raise PyramidError(f"rounds must be at least 1 and warmup at least 0, got {rounds} and {warmup}")
@@ -59,3 +59,32 @@ def time_interleaved(
             if after_each is not None:
                 after_each()
     return Timing(seconds)
+
+
+class SelectingClock(Recorder):
+    """Adds up the seconds between the end of a half layer and the end of the reduction after it."""
+
+    seconds = 0.0
+
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """Starts the clock."""
+        self._before = tokens  # keep a reference, so that freeing it is not timed as selection
+        self._ran_at = time.perf_counter()
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """Stops it."""
+        self.seconds += time.perf_counter() - self._ran_at
+
+
+def share_selecting(run: Callable[[SelectingClock], Any]) -> float:
+    """The share of a run's time that choosing and moving tokens takes: the median of three runs.
+
+    `run` runs the pyramid with a recorder that it hands to every pass.
+    """
+    shares = []
+    for _ in range(3):
+        clock = SelectingClock()
+        start = time.perf_counter()
+        run(clock)
+        shares.append(clock.seconds / (time.perf_counter() - start))
+    return median(shares)

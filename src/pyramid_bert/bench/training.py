@@ -11,13 +11,11 @@ from torch import Tensor
 
 from ..core.loop import Pass, Recorder
 from ..errors import PyramidError
-from ..families import pyramid_encoder
-from ..families.hub import pyramid_settings
+from ..families import pyramid_settings
 from ..runtimes.devices import wait_for
 from .machine import describe_machine
 from .memory import PeakMemory
-from .selecting import share_selecting
-from .timing import time_interleaved
+from .timing import share_selecting, time_interleaved
 from .workload import Workload
 
 SIDES = ("dense", "pyramid")
@@ -82,8 +80,9 @@ def measure_training(
         rounds: How many times each is timed, after one round that does not count.
         after_each: Called after each single run, for a progress bar.
     """
-    settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
-    if settings is None or encoder is None or _drops(dense, n):
+    settings, theirs = pyramid_settings(pyramid), pyramid_settings(dense)
+    drops = theirs is not None and min(theirs.schedule.lengths(n, dense.config.num_hidden_layers)) < n
+    if settings is None or drops:
         raise PyramidError("measure_training takes a dense model and a pyramid, in this order")
     settings.check_saves()
     models = dict(zip(SIDES, (dense, pyramid), strict=True))
@@ -92,7 +91,11 @@ def measure_training(
     try:
         timing = time_interleaved(steps, rounds=rounds, after_each=after_each)
         selecting = share_selecting(steps["pyramid"])
-        peaks = {name: _peak(model, batches[name]) for name, model in models.items()}
+        peaks = {}
+        for name, model in models.items():  # the gradients of weights are there before, and so do not count
+            with PeakMemory() as memory:
+                model(**batches[name]).loss.backward()
+            peaks[name] = memory.peak
     finally:
         for model in models.values():
             model.eval()
@@ -119,11 +122,6 @@ def full_batch(model: Any, n: int, batch_size: int) -> dict[str, Tensor]:
     return {**batch, "labels": labels.float() if model.config.num_labels == 1 else labels}
 
 
-def _drops(model: Any, n: int) -> bool:
-    settings = pyramid_settings(model)
-    return settings is not None and min(settings.schedule.lengths(n, model.config.num_hidden_layers)) < n
-
-
 def _step(model: Any, batch: dict[str, Tensor]) -> Callable[..., None]:
     # A learning rate of 0 leaves the weights as they are; the optimizer works as hard as with any other.
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
@@ -137,10 +135,3 @@ def _step(model: Any, batch: dict[str, Tensor]) -> Callable[..., None]:
         wait_for(model.device)
 
     return step
-
-
-def _peak(model: Any, batch: dict[str, Tensor]) -> int:
-    """Peak bytes of forward and backward. The gradients of weights are there before, and so do not count."""
-    with PeakMemory() as memory:
-        model(**batch).loss.backward()
-    return memory.peak

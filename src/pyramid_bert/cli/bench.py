@@ -12,30 +12,15 @@ With --speedup the schedule is found for you; with --training, steps of fine-tun
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Table
 
 from ..errors import UsageError
-from .bench_tables import ledger_table, solution_text, training_table
-from .options import (
-    add_data_options,
-    add_device_option,
-    add_json_option,
-    add_optimize_option,
-    add_pyramid_options,
-    add_schedule_options,
-    add_speedup_option,
-    device_from,
-    messages,
-    numbers,
-    print_json,
-    pyramid_settings_from,
-    read_data,
-    schedule_from,
-    steps_shown,
-)
+from . import options
+from .options import messages, numbers, steps_shown
 
 if TYPE_CHECKING:
     from ..bench.ledger import Ledger
@@ -65,18 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
     group.add_argument("--threads", type=int, help="threads that torch may use")
     group.add_argument("--training", action="store_true", help="measure training steps at each length of --n instead")
-    add_optimize_option(group)
-    add_data_options(parser)
-    add_schedule_options(parser)
-    add_speedup_option(parser)
-    add_pyramid_options(parser)
-    add_device_option(parser)
-    add_json_option(parser)
+    options.add_optimize_option(group)
+    options.add_data_options(parser)
+    options.add_schedule_options(parser)
+    options.add_speedup_option(parser)
+    options.add_pyramid_options(parser)
+    options.add_device_option(parser)
+    options.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Measures and prints."""
-    schedule, batch_sizes = schedule_from(args), numbers("--batch-size", args.batch_size)
+    schedule, batch_sizes = options.schedule_from(args), numbers("--batch-size", args.batch_size)
     if min(batch_sizes) < 1 or args.rounds < 1 or args.rows < 1:
         raise UsageError("--batch-size, --rounds and --rows must be at least 1")
     if args.speedup is not None and args.speedup < 1:
@@ -85,17 +70,18 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--training takes one --batch-size, got {args.batch_size}")
     if args.training and (args.data or args.optimize or args.speedup is not None):
         raise UsageError("--training takes random rows of --n tokens; leave out --data, --optimize and --speedup")
-    texts = read_data(args.data, args, labels=False).texts[: args.rows] if args.data else None
+    texts = options.read_data(args.data, args, labels=False).texts[: args.rows] if args.data else None
 
     import torch
 
+    from ..bench.ledger import measure
     from ..bench.models import model_pair
     from ..runtimes.packed import optimize
 
     if args.threads:
         torch.set_num_threads(args.threads)
-    settings = pyramid_settings_from(args)
-    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings, device_from(args))
+    settings = options.pyramid_settings_from(args)
+    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings, options.device_from(args))
     if args.training:
         found = [_train(args, dense, pyramid, n, batch_sizes[0]) for n in numbers("--n", args.n)]
         _show(args, [ledger.to_dict() for ledger in found], [training_table(found)])
@@ -104,18 +90,23 @@ def run(args: argparse.Namespace) -> None:
     if args.optimize:
         optimize(dense, args.optimize)
         optimize(pyramid, args.optimize)
+    saved = pyramid.config.architectures or ()  # of a bare encoder, the head is new and says nothing yet
+    trained_head = any(name.endswith("ForSequenceClassification") for name in saved)
+    how = {"sample": workload.items if args.data else None, "trained_head": trained_head, "pad_id": workload.pad_id}
     ledgers, solutions = [], []
     for batch_size in batch_sizes:
-        solutions.append(None if args.speedup is None else _solve(args, pyramid, workload, batch_size))
-        ledgers.append(_measure(args, dense, pyramid, workload, batch_size))
-    _print_ledgers(args, ledgers, solutions, _effect(pyramid, workload) if args.optimize else None)
-
-
-def _measure(args: argparse.Namespace, dense: Any, pyramid: Any, workload: Workload, batch_size: int) -> Ledger:
-    from ..bench.ledger import measure
-
-    with steps_shown("measuring, in turn", 4 * (args.rounds + 1)) as step:
-        return measure(dense, pyramid, workload, batch_size=batch_size, rounds=args.rounds, after_each=step)
+        if args.speedup is not None:
+            solutions.append(solve_and_apply(pyramid, args.speedup, workload.lengths, batch_size=batch_size, **how))
+        with steps_shown("measuring, in turn", 4 * (args.rounds + 1)) as step:
+            timed = measure(dense, pyramid, workload, batch_size=batch_size, rounds=args.rounds, after_each=step)
+            ledgers.append(timed)
+    effect = _effect(pyramid, workload) if args.optimize else None
+    data = [{**ledger.to_dict(), "optimization_effect": effect} for ledger in ledgers]
+    for row, solution in zip(data, solutions, strict=False):
+        row["solution"] = solution.to_dict()
+    _show(args, data, [ledger_table(ledger, effect) for ledger in ledgers])
+    for solution in solutions:
+        messages().print(solution_text(solution))
 
 
 def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_size: int) -> TrainingLedger:
@@ -125,37 +116,27 @@ def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_siz
         return measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
 
 
-def _solve(args: argparse.Namespace, pyramid: Any, workload: Workload, batch_size: int) -> Solution:
-    """Finds the schedule, and gives it to the pyramid."""
+def solve_and_apply(pyramid: Any, speedup: float, lengths: Sequence[int], **how: Any) -> Solution:
+    """Finds the schedule for a speed-up, with a progress bar, and gives the schedule to the pyramid."""
     from ..families.hub import apply_settings
     from ..tune.schedules import calibration_runs, solve_speedup
 
-    sample = workload.items if args.data else None
-    saved = pyramid.config.architectures or ()  # of a bare encoder, the head is new and says nothing yet
-    with steps_shown("calibrating on this machine", calibration_runs(workload.lengths)) as step:
-        solution = solve_speedup(
-            pyramid,
-            args.speedup,
-            workload.lengths,
-            batch_size=batch_size,
-            sample=sample,
-            trained_head=any(name.endswith("ForSequenceClassification") for name in saved),
-            pad_id=workload.pad_id,
-            after_each=step,
-        )
+    with steps_shown("calibrating on this machine", calibration_runs(lengths)) as step:
+        solution = solve_speedup(pyramid, speedup, lengths, after_each=step, **how)
     apply_settings(pyramid, solution.schedule, {})
     return solution
 
 
 def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any) -> Workload:
     from ..bench.workload import Workload
+    from ..families import positions_of
 
     if texts is None:
         lengths = numbers("--n", args.n)
         return Workload.synthetic([lengths[i % len(lengths)] for i in range(args.rows)], vocabulary=config.vocab_size)
     if tokenizer is None:
         raise UsageError("--data needs --model: a random BERT has no tokenizer")
-    positions = config.max_position_embeddings
+    positions = positions_of(config)
     return Workload.from_texts(tokenizer, texts, positions=positions, max_length=args.max_length, source=args.data)
 
 
@@ -176,23 +157,91 @@ def _effect(pyramid: Any, workload: Workload) -> dict[str, float]:
     }
 
 
-def _print_ledgers(
-    args: argparse.Namespace, ledgers: list[Ledger], solutions: list[Any], difference: dict[str, float] | None
-) -> None:
-    data = []
-    for ledger, solution in zip(ledgers, solutions, strict=True):
-        extra = {} if solution is None else {"solution": solution.to_dict()}
-        data.append({**ledger.to_dict(), **extra, "optimization_effect": difference})
-    _show(args, data, [ledger_table(ledger, difference) for ledger in ledgers])
-    for solution in solutions:
-        if solution is not None:
-            messages().print(solution_text(solution))
-
-
-def _show(args: argparse.Namespace, data: Any, tables: list[Any]) -> None:
+def _show(args: argparse.Namespace, data: Any, tables: list[Table]) -> None:
     if args.json:
-        print_json(data)
+        options.print_json(data)
         return
-    write: Callable[..., None] = Console().print
     for table in tables:
-        write(table)
+        Console().print(table)
+
+
+def ledger_table(ledger: Ledger, difference: dict[str, float] | None = None) -> Table:
+    """Times, work and speed-ups of the three baselines and the pyramid."""
+    work, machine, entries = ledger.workload, ledger.machine, ledger.entries
+    how = f", weights {ledger.optimization}" if ledger.optimization else ""
+    effect = (
+        ""
+        if difference is None
+        else (
+            f" {ledger.optimization}: logits differ by at most {difference['largest_logit_difference']:.1e}, "
+            f"{difference['same_predictions']:.1%} of {difference['texts']} predictions stay the same."
+        )
+    )
+    table = Table(
+        title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, in batches of {ledger.batch_size}{how}",
+        caption=f"{work['source']}; {machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}; "
+        f"medians of {ledger.rounds} interleaved rounds. Ideal: the ratio of multiply-accumulates. Roofline: reading "
+        f"weights at {ledger.roofline.bytes_per_second / 1e9:.0f} GB/s and multiplying at "
+        f"{ledger.roofline.macs_per_second / 1e9:.0f} GMAC/s, at once or in turn.{effect}",
+    )
+    table.add_column("", no_wrap=True)
+    padded = f"dense,\npadded to {work['padded_length']}"
+    for letter, name in zip("abcd", (padded, "dense,\ndynamic", "dense,\nsorted", "pyramid"), strict=True):
+        table.add_column(f"{letter}: {name}", justify="right")
+    for title, name, unit in (
+        ("milliseconds", "seconds", 1e-3),
+        ("roofline, at once", "roofline_seconds", 1e-3),
+        ("roofline, in turn", "stalled_seconds", 1e-3),
+        ("thousand tokens x layers", "token_layers", 1e3),
+        ("GMACs", "macs", 1e9),
+        ("peak MB of tensors", "peak_bytes", 1e6),
+    ):
+        table.add_row(title, *(f"{getattr(entry, name) / unit:,.1f}" for entry in entries.values()))
+    for letter, base in zip("abc", entries, strict=False):
+        speed = (f"{entry.speedup_over[base]:.2f}x" for entry in entries.values())
+        table.add_row(f"speed-up over {letter}", *speed, style="bold" if letter == "c" else None)
+    table.add_row("ideal speed-up over c", *(f"{entry.ideal_over['sorted']:.2f}x" for entry in entries.values()))
+    pyramid = entries["pyramid"]
+    table.add_row("share of the ideal over c", "", "", "", f"{pyramid.realised('sorted'):.0%}")
+    table.add_row("the same by roofline", "", "", "", " to ".join(f"{limit:.2f}x" for limit in sorted(ledger.limits)))
+    table.add_row("time choosing and moving", "", "", "", f"{ledger.selecting:.1%}")
+    return table
+
+
+def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
+    """Steps a second and peak memory by length."""
+    machine = ledgers[0].machine
+    table = Table(
+        title="training steps: forward, backward and AdamW",
+        caption=f"full rows; {machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}; medians of "
+        f"{ledgers[0].rounds} interleaved rounds. Memory: peak of forward and backward without weights and gradients. "
+        "Choice: the share of the pyramid's step that choosing and moving tokens takes.",
+    )
+    heads = "rows x\ntokens|dense\nsteps/s|pyramid\nsteps/s|speed-\nup|dense\nMB|pyramid\nMB|share|choice"
+    for name in heads.split("|"):
+        table.add_column(name, justify="right")
+    for ledger in ledgers:
+        steps, peak = ledger.steps_per_second, ledger.peak_bytes
+        table.add_row(
+            f"{ledger.batch_size} x {ledger.n}",
+            *(f"{steps[side]:.3f}" for side in ("dense", "pyramid")),
+            f"{ledger.speedup:.2f}x",
+            *(f"{peak[side] / 1e6:,.0f}" for side in ("dense", "pyramid")),
+            f"{ledger.memory_share:.2f}",
+            f"{ledger.selecting:.1%}",
+        )
+    return table
+
+
+def solution_text(solution: Solution) -> str:
+    """What the solver found, in a sentence."""
+    measured = "" if solution.measured is None else f", measured {solution.measured:.2f}x"
+    options = " ".join(
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in solution.schedule.to_dict().items()
+        if name in ("keep_ratio", "first_layer", "last_layer", "min_tokens")
+    )
+    return (
+        f"for {solution.wanted:g}x over dense, length-sorted: {options} "
+        f"(predicted {solution.predicted:.2f}x{measured}; at most {solution.reachable:.1f}x can be reached)"
+    )

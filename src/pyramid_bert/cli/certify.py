@@ -15,15 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import UsageError
-from .options import (
-    add_data_options,
-    add_device_option,
-    add_json_option,
-    messages,
-    print_json,
-    read_data,
-    usage_errors,
-)
+from . import options
+from .options import messages, usage_errors
 
 if TYPE_CHECKING:
     from ..certificate import Certificate
@@ -41,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--score", help=argparse.SUPPRESS)  # deprecated: confidence is the only one
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--dry-run", action="store_true", help="print the table, save nothing")
-    add_data_options(parser)
-    add_device_option(parser)
-    add_json_option(parser)
+    options.add_data_options(parser)
+    options.add_device_option(parser)
+    options.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -58,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
         check_score(args.score)
     if args.score is not None:
         messages().print("--score is deprecated: confidence is the only score; leave it out")
-    texts = read_data(args.data, args, labels=False).texts
+    texts = options.read_data(args.data, args, labels=False).texts
     classifier = PyramidClassifier.load(args.model, device=args.device)
     comparison = compare_with_dense(classifier, texts, batch_size=args.batch_size, progress=True)
     certificate, by_share, speedup = Certificate.of(comparison), comparison.by_share(), comparison.speedup()
@@ -66,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
         certificate.save(args.model)
     if args.json:
         counts = {"rows": certificate.rows, "flips": certificate.flips}
-        print_json({**counts, "ideal_speedup": speedup, "score": "confidence", "by_share": by_share})
+        options.print_json({**counts, "ideal_speedup": speedup, "score": "confidence", "by_share": by_share})
     else:
         Console().print(_table(by_share, certificate, speedup))
     if not args.dry_run:

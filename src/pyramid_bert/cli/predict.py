@@ -1,12 +1,12 @@
 """Label texts given on the command line, or the rows of a file of any size.
 
-Prints one line a text: the label, its probability and the text; with --json, one JSON object a line. With --data and
---out the file's rows come back with the columns `prediction` and `probability` added, in the format that the name of
---out says. Give the same command again to resume a stopped run.
+Prints one line per text: the label, its probability and the text; with --json, one JSON object per line. With --data
+and --out the file's rows are written with the columns `prediction` and `probability` added; the name of --out gives the
+format. Give the same command again to resume a stopped run.
 
 --fallback runs a share of the texts again with all tokens: those where the pyramid most likely disagrees with the dense
-model, by the certificate that `pyramid-bert certify` made. The threshold is the certificate's, so a text's answer does
-not depend on the other rows, and the share can differ on other data.
+model, by the certificate that `pyramid-bert certify` made. The threshold comes from the certificate, so a text's answer
+does not depend on the other rows, and the share can differ on other data.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import Progress
-
-from ..errors import UsageError
-from .options import add_data_options, add_device_option, add_json_option, add_optimize_option, device_from, messages
+from ..errors import DataError, PyramidError, UsageError
+from . import options
 
 if TYPE_CHECKING:
-    from ..certificate import Certificate
     from ..classifier import PyramidClassifier
     from ..text.tables import Text
 
@@ -47,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fallback", type=float, metavar="SHARE", help="run about this share of the texts again, with all tokens"
     )
-    add_optimize_option(parser)
-    add_data_options(parser)
-    add_device_option(parser)
-    add_json_option(parser)
+    options.add_optimize_option(parser)
+    options.add_data_options(parser)
+    options.add_device_option(parser)
+    options.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -63,55 +60,78 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--fallback must be a share in 0-1, got {args.fallback:g}; 0.05 runs 5 % again")
     if args.batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
-    rows = _check_file(Path(args.data), args) if args.data else len(args.text)
+    # Every row is read before the model is loaded: errors come before work.
+    rows = sum(map(len, _chunks(args)))
+    if not rows:
+        raise DataError(f"{args.data} has no rows; give a file with a header line and at least one row")
 
     from ..classifier import PyramidClassifier
+    from ..files import check_writable_file
+    from ..text.stream import transform_file
+    from ..text.tables import format_of
 
     if args.out:
-        from ..files import check_writable_file
-        from ..text.tables import format_of
-
         format_of(Path(args.out))
         check_writable_file(Path(args.out))
-    classifier = PyramidClassifier.load(args.model, device=device_from(args))
+    classifier = PyramidClassifier.load(args.model, device=options.device_from(args))
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
     if args.optimize:
         classifier.optimize(args.optimize)
-    with Progress(console=messages(), transient=True) as bar:
-        task = bar.add_task("predicting", total=rows)
+    with options.steps_shown("predicting", rows) as advance:
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:
             answers = list(_label(classifier, texts, args))
-            bar.advance(task, len(texts))
+            advance(len(texts))
             return answers
 
+        def with_answers(rows: list[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+            answers = label(_texts(rows, args))
+            return [{**row, **answer} for (_, row), answer in zip(rows, answers, strict=True)]
+
         if args.out:
-            _to_file(args, label, classifier.certificate)
+            run = _record(args, classifier)
+            transform_file(Path(args.data), Path(args.out), with_answers, run=run, chunk_size=CHUNK)
         else:
-            for line in _lines(args, label):
-                print(line)
+            for texts in _chunks(args):
+                for text, answer in zip(texts, label(texts), strict=True):
+                    whole = {"text": text, **answer}
+                    print(json.dumps(whole, ensure_ascii=False) if args.json else _line(whole))
     if args.out:
-        messages().print(f"{rows} rows in {args.out}")
+        options.messages().print(f"{rows} rows in {args.out}")
 
 
-def _check_file(path: Path, args: argparse.Namespace) -> int:
-    """The number of rows, after every text was found where it should be: errors come before work."""
-    from ..errors import DataError
-    from ..text.tables import iterate_rows
+def _chunks(args: argparse.Namespace) -> Iterator[list[Text]]:
+    """The texts, as many at a time as are held in memory."""
+    from ..text.stream import read_chunks
 
-    count = 0
-    for number, row in iterate_rows(path):
-        _text(row, number, args)
-        count = number
-    if not count:
-        raise DataError(f"{path} has no rows; give a file with a header line and at least one row")
-    return count
+    if args.data:
+        yield from (_texts(rows, args) for rows in read_chunks(Path(args.data), CHUNK))
+    else:
+        yield args.text
+
+
+def _texts(rows: list[tuple[int, Mapping[str, Any]]], args: argparse.Namespace) -> list[Text]:
+    from ..text.tables import text_in
+
+    columns = args.text_column, args.text_pair_column
+    return [text_in(row, *columns, f"{args.data}, row {number}") for number, row in rows]
+
+
+def _record(args: argparse.Namespace, classifier: PyramidClassifier) -> dict[str, Any]:
+    """What a stopped run must have in common with this one to be resumed."""
+    run: dict[str, Any] = {"model": str(args.model), "columns": [args.text_column, args.text_pair_column]}
+    if args.optimize:
+        run["optimize"] = args.optimize
+    if args.radius:
+        run["radius"] = True
+    if args.fallback is not None:  # columns and thresholds come from the certificate
+        run |= {"fallback": args.fallback, "certificate": classifier.certificate and classifier.certificate.to_dict()}
+    return run
 
 
 def _check_certificate(classifier: PyramidClassifier, model: str) -> None:
     from ..certificate import check_can_flip
-    from ..errors import PyramidError
 
     check_can_flip(classifier)
     if classifier.certificate is None:
@@ -121,21 +141,15 @@ def _check_certificate(classifier: PyramidClassifier, model: str) -> None:
         )
 
 
-def _text(row: Mapping[str, Any], number: int, args: argparse.Namespace) -> Text:
-    from ..text.tables import text_in
-
-    return text_in(row, args.text_column, args.text_pair_column, f"{args.data}, row {number}")
-
-
 def _label(classifier: PyramidClassifier, texts: list[Text], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The columns that are added to each text."""
     import numpy as np
 
     known = classifier.known_labels()
     how: dict[str, Any] = {} if args.fallback is None else {"fallback": args.fallback, "streaming": True}
     found = classifier.answers(texts, batch_size=args.batch_size, radius=args.radius, **how)
-    labels = known.decode(found.logits).tolist()
     against_best = np.exp(found.logits - found.logits.max(1, keepdims=True))  # 1 for the likeliest class
-    for row, label in enumerate(labels):
+    for row, label in enumerate(known.decode(found.logits).tolist()):
         answer: dict[str, Any] = {"prediction": label}
         if known.classes is not None:
             answer["probability"] = float(1 / against_best[row].sum())
@@ -144,37 +158,6 @@ def _label(classifier: PyramidClassifier, texts: list[Text], args: argparse.Name
         if found.radius is not None:
             answer |= {f"radius_{layer}": float(value) for layer, value in enumerate(found.radius[row], start=1)}
         yield answer
-
-
-def _to_file(args: argparse.Namespace, label: Any, certificate: Certificate | None) -> None:
-    from ..text.stream import transform_file
-
-    def add_columns(rows: list[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-        answers = label([_text(row, number, args) for number, row in rows])
-        return [{**row, **answer} for (_, row), answer in zip(rows, answers, strict=True)]
-
-    run: dict[str, Any] = {"model": str(args.model), "columns": [args.text_column, args.text_pair_column]}
-    if args.optimize:
-        run["optimize"] = args.optimize
-    if args.radius:
-        run["radius"] = True
-    if args.fallback is not None:  # its columns and thresholds are the certificate's
-        run |= {"fallback": args.fallback, "certificate": certificate and certificate.to_dict()}
-    transform_file(Path(args.data), Path(args.out), add_columns, run=run, chunk_size=CHUNK)
-
-
-def _lines(args: argparse.Namespace, label: Any) -> Iterator[str]:
-    from ..text.stream import read_chunks
-
-    chunks: Iterator[list[Text]]
-    if args.data:
-        chunks = ([_text(row, number, args) for number, row in rows] for rows in read_chunks(Path(args.data), CHUNK))
-    else:
-        chunks = iter([list(args.text)])
-    for texts in chunks:
-        for text, answer in zip(texts, label(texts), strict=True):
-            whole = {"text": text, **answer}
-            yield json.dumps(whole, ensure_ascii=False) if args.json else _line(whole)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -29,34 +29,27 @@ EPILOG = """examples:
 A file of texts has one text per line (.txt), or is a CSV, TSV, JSONL or Parquet file with the column --text-column."""
 
 
-DEFAULTS = {
-    "results": "results",
-    "experiments": "experiments",
-    "model": None,
-    "texts": None,
-    "text_column": "text",
-    "text_pair_column": None,
-    "examples": 24,
-    "max_texts": 128,
-    "data": None,
-    "out": "report.html",
+# Option -> its default, the name of its value, and its help.
+OPTIONS: dict[str, tuple[str | int | None, str, str]] = {
+    "results": ("results", "DIR", "folder of results (default: results)"),
+    "experiments": ("experiments", "DIR", "folder of the studies' TOML files (default: experiments)"),
+    "model": (None, "DIR", "the folder of a trained classifier, pyramid or dense"),
+    "texts": (None, "FILE", "example texts (default: a dozen sentences about films)"),
+    "text-column": ("text", "NAME", "column of the texts (default: text)"),
+    "text-pair-column": (None, "NAME", "column of the second text of a pair"),
+    "examples": (24, "N", "texts in the viewer (default: 24)"),
+    "max-texts": (128, "N", "texts in the figures (default: 128)"),
+    "data": (None, "DIR", "folder of the studies' tasks, for the lengths of their texts"),
+    "out": ("report.html", "FILE", "the page (default: report.html)"),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--results", metavar="DIR", help="folder of results (default: results)")
-    parser.add_argument("--experiments", metavar="DIR", help="folder of the studies' TOML files (default: experiments)")
-    parser.add_argument("--model", metavar="DIR", help="the folder of a trained classifier, pyramid or dense")
-    parser.add_argument("--texts", metavar="FILE", help="example texts (default: a dozen sentences about films)")
-    parser.add_argument("--text-column", metavar="NAME", help="column of the texts (default: text)")
-    parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text of a pair")
-    parser.add_argument("--examples", type=int, metavar="N", help="texts in the viewer (default: 24)")
-    parser.add_argument("--max-texts", type=int, metavar="N", help="texts in the figures (default: 128)")
-    parser.add_argument("--data", metavar="DIR", help="folder of the studies' tasks, for the lengths of their texts")
-    parser.add_argument("--out", metavar="FILE", help="the page (default: report.html)")
+    for name, (default, value, words) in OPTIONS.items():
+        kind = int if isinstance(default, int) else str
+        parser.add_argument(f"--{name}", type=kind, default=default, metavar=value, help=words)
     parser.add_argument("--figures", metavar="DIR", help="write the figures as PNG and SVG files as well")
-    parser.set_defaults(**DEFAULTS)
     add_device_option(parser)
     add_json_option(parser)
 
@@ -82,18 +75,16 @@ def run(args: argparse.Namespace) -> None:
         results = collect_results(Path(args.results), Path(args.experiments))
         view = _look(args, results) if args.model else None
         pictures = pictures_of(results, view)
-    changed = {name: value for name, default in DEFAULTS.items() if (value := getattr(args, name)) != default}
-    call = Call({f"--{name.replace('_', '-')}": str(value) for name, value in changed.items()})
+    given = {name: getattr(args, name.replace("-", "_")) for name in OPTIONS}
+    call = Call({f"--{name}": str(value) for name, value in given.items() if value != OPTIONS[name][0]})
     page = report_html(results, view, pictures, call, f"{datetime.now(UTC):%Y-%m-%d}")
     write_text(out, page)
     files = [str(path) for path in write_pictures(pictures, Path(args.figures))] if args.figures else []
     if args.json:
         print_json({"page": str(out), "bytes": len(page.encode()), "figures": files})
     else:
-        messages().print(
-            f"page in {out} ({len(page.encode()) / 1e6:.1f} MB)"
-            + f", {len(files)} files in {args.figures}" * bool(files)
-        )
+        more = f", {len(files)} files in {args.figures}" if files else ""
+        messages().print(f"page in {out} ({len(page.encode()) / 1e6:.1f} MB){more}")
 
 
 def _look(args: argparse.Namespace, results: Results) -> ModelView:
@@ -107,13 +98,12 @@ def _look(args: argparse.Namespace, results: Results) -> ModelView:
 
 
 def _texts(args: argparse.Namespace) -> list[Text]:
-    from ..lab.report.viewer import EXAMPLES
+    from ..lab.report.page import EXAMPLES
     from ..text.tables import read_table
 
-    if args.texts is None:
-        return list(EXAMPLES)
-    if Path(args.texts).suffix == ".txt":
-        lines = Path(args.texts).read_text(encoding="utf-8").splitlines()
+    file = EXAMPLES if args.texts is None else Path(args.texts)
+    if file.suffix == ".txt":
+        lines = file.read_text(encoding="utf-8").splitlines()
         return [line.strip() for line in lines if line.strip()]
     columns = {"text_column": args.text_column, "pair_column": args.text_pair_column}
     return read_table(args.texts, **columns, label_column=None).texts

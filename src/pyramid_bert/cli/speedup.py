@@ -16,16 +16,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from ..errors import DataError, PyramidError, UsageError
-from .options import (
-    LABEL,
-    add_data_options,
-    add_device_option,
-    add_json_option,
-    messages,
-    print_json,
-    read_data,
-    usage_errors,
-)
+from . import options
+from .options import LABEL, messages, read_data, usage_errors
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -62,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to this many tokens")
     parser.add_argument("--no-labels", action="store_true", help="do not read labels; compare by agreement only")
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is in --out already")
-    add_data_options(parser)
-    add_device_option(parser)
-    add_json_option(parser)
+    options.add_data_options(parser)
+    options.add_device_option(parser)
+    options.add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -128,16 +120,17 @@ def _read(args: argparse.Namespace) -> Table:
 
 def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: Table) -> None:
     """Raises for what the model and the rows show to be wrong, before any work."""
+    from ..families import positions_of
     from ..tune.search import MINIMUM_ROWS, check_held_out, metric_for
 
-    known, positions = classifier.known_labels(), classifier.model.config.max_position_embeddings
+    known, positions = classifier.known_labels(), positions_of(classifier.model)
     if args.max_length is not None and not 2 <= args.max_length <= positions:
         raise UsageError(
             f"--max-length must be in 2-{positions}, got {args.max_length}; the model reads {positions} tokens"
         )
     with usage_errors():
         metric_for(known, args.metric)
-        if len(table.texts) >= MINIMUM_ROWS:  # the search tells of fewer
+        if len(table.texts) >= MINIMUM_ROWS:  # the search refuses fewer
             check_held_out(args.held_out, len(table.texts))
     try:
         if table.labels:
@@ -148,7 +141,7 @@ def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: 
 
 def _show(search: Search, args: argparse.Namespace) -> None:
     if args.json:
-        print_json(search.to_dict())
+        options.print_json(search.to_dict())
         return
     Console().print(comparison(search))
     if not search.in_time:
@@ -156,17 +149,17 @@ def _show(search: Search, args: argparse.Namespace) -> None:
         messages().print(
             f"{args.minutes:g} minutes were too short for all candidates, with {tried}; more may find a better one"
         )
-    if search.target == "time" and search.measured < _FAR_BELOW * search.wanted:
-        messages().print(
-            f"asked for {search.wanted:g}x, measured {search.measured:.2f}x on the held-out rows: short texts and "
-            "small batches give less than is predicted; ask for less, or give a larger --batch-size"
-        )
-    if search.target == "time" and search.measured > _FAR_ABOVE * search.wanted:
-        messages().print(
-            f"asked for {search.wanted:g}x, measured {search.measured:.2f}x on the held-out rows: times differed while "
-            "the search ran, as they do on a busy machine, and more speed than was asked for costs answers; run it "
-            "again when nothing else runs, or with --ideal"
-        )
+    share = search.measured / search.wanted
+    if search.target == "ideal" or _FAR_BELOW <= share <= _FAR_ABOVE:
+        return
+    reason = (
+        "short texts and small batches give less than is predicted; ask for less, or give a larger --batch-size"
+        if share < 1
+        else "times differed while the search ran, as they do on a busy machine, and more speed than was asked for "
+        "costs answers; run it again when nothing else runs, or with --ideal"
+    )
+    found = f"asked for {search.wanted:g}x, measured {search.measured:.2f}x on the held-out rows"
+    messages().print(f"{found}: {reason}")
 
 
 def comparison(search: Search) -> RichTable:
@@ -184,9 +177,7 @@ def comparison(search: Search) -> RichTable:
         table.add_column(name, justify="right")
     for name, dense in (search.dense_metrics or {}).items():
         pyramid = (search.metrics or {})[name]
-        unit, digits = (
-            (1, 4) if name == "rmse" else (100, 1)
-        )  # an error is in the labels' own unit, all others are shares
+        unit, digits = (1, 4) if name == "rmse" else (100, 1)  # an error has the labels' unit, the others are shares
         change = f"{unit * (pyramid - dense):+.{digits}f}"
         table.add_row(name, f"{unit * dense:.{digits}f}", f"{unit * pyramid:.{digits}f}", change)
     table.add_row("agreement with dense", "100.0", f"{100 * search.agreement:.1f}", "")

@@ -1,29 +1,27 @@
 """Run a grid of methods, configurations, tasks and seeds from an experiment file, and make the paper's tables of it.
 
-Each result is appended to one file at once: a study can be stopped or killed at any time, and the same command goes on.
+Each result is written at once: a study can be stopped or killed at any time, and the same command continues it.
 docs/studies.md describes experiment files.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from ..errors import PyramidError, UnknownNameError, UsageError
-from ..lab.study.axes import AXES
+from ..lab.study.methods import AXES
 from .options import add_json_option, cores, messages, print_json
 
 if TYPE_CHECKING:
     from ..lab.study.cell import Site
     from ..lab.study.executors import Executor
-    from ..lab.study.grid import Cell
     from ..lab.study.runner import Summary
-    from ..lab.study.spec import Study
-    from ..lab.study.store import Store
-    from ..lab.study.table import Result
+    from ..lab.study.runs import Run
 
 EPILOG = """examples:
   pyramid-bert study run experiments/glue-lite.toml --data glue --model path/to/minilm
@@ -54,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--work", default="runs", metavar="DIR", help="dense classifiers of all studies (default: runs)")
     group = run_parser.add_argument_group("what to run")
     _add_only(group)
-    group.add_argument("--retry", action="store_true", help="run cells again that failed")
+    group.add_argument("--retry", action="store_true", help="run failed cells again")
     group.add_argument("--again", action="store_true", help="run the chosen cells again even if they are done")
     group.add_argument("--limit-minutes", type=float, metavar="M", help="start no cell after this many minutes")
     group.add_argument("--measure", action="store_true", help="measure speeds on a quiet machine; train nothing")
@@ -64,18 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=int, metavar="N", help="threads of a cell (default: cores / jobs; with Ray: 1)"
     )
     group.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; 'local' starts one here")
-    status = _action(actions, "status", "show how far it is", _STATUS_EPILOG)
+    status = _action(actions, "status", "show what is done and what is left", _STATUS_EPILOG)
     _add_only(status)
     status.add_argument("--cells", action="store_true", help="list every cell: its state, id and name")
     add_json_option(status)
-    table = _action(
-        actions, "table", "print the metric at given speed-ups", "examples:\n  pyramid-bert study table FILE"
-    )
+    example = "examples:\n  pyramid-bert study {} FILE"
+    table = _action(actions, "table", "print the metric at given speed-ups", example.format("table"))
     _add_axes(table)
     table.add_argument("--at", metavar="X[,X]", help="where to read (default: 1.5,2,3,3.5; for space 0.3,0.7)")
     table.add_argument("--markdown", action="store_true", help="print Markdown")
     add_json_option(table)
-    plot = _action(actions, "plot", "draw scatter and Pareto curves", "examples:\n  pyramid-bert study plot FILE")
+    plot = _action(actions, "plot", "draw scatter and Pareto curves", example.format("plot"))
     _add_axes(plot)
     plot.add_argument("--out", metavar="FILE", help="picture to write, as .png and .svg (default: NAME.png)")
 
@@ -108,107 +105,80 @@ def run(args: argparse.Namespace) -> None:
     from ..lab.study.spec import load_study
 
     study = load_study(args.file)
-    {"run": _run, "status": _status, "table": _table, "plot": _plot}[args.action](args, study)
+    _check(args, study.measure is not None)
+    from ..lab.study.preflight import all_cells
+    from ..lab.study.runs import Run
+    from ..lab.study.store import Store
+
+    all_cells(study)
+    action = {"run": _run, "status": _status, "table": _table, "plot": _plot}[args.action]
+    action(args, Run(args.file, study, Store.of(args.results, study.name)))
 
 
-def _run(args: argparse.Namespace, study: Study) -> None:
-    _check(args, study)
-    from ..lab.study.preflight import all_cells, prepare
-    from ..lab.study.runner import choose
+def _check(args: argparse.Namespace, measures: bool) -> None:
+    """Refuses options that do not fit together, before anything slow is imported."""
+    for option, low in (("jobs", 1), ("threads", 1), ("limit_minutes", 0)):
+        value = getattr(args, option, None)
+        if value is not None and not value >= low:
+            raise UsageError(f"--{option.replace('_', '-')} must be at least {low}, got {value:g}")
+    if args.action == "run" and args.measure:
+        if args.ray or args.jobs or args.limit_minutes is not None:
+            raise UsageError("--measure runs nothing beside it: leave out --jobs, --ray and --limit-minutes")
+        if not measures:
+            raise UsageError(f"{args.file} asks for no measurements; set measure = true in it")
+    if args.action == "table" and args.markdown and args.json:
+        raise UsageError("give --markdown or --json, not both")
+
+
+def _run(args: argparse.Namespace, run: Run) -> None:
+    from ..lab.study.cell import Site, run_cell, run_measurement
+    from ..lab.study.display import Display, Pace
+    from ..lab.study.executors import Executor
+    from ..lab.study.grid import measurements
+    from ..lab.study.preflight import prepare
+    from ..lab.study.runner import Runner, choose
     from ..lab.study.store import machine
 
-    cells = all_cells(study)
-    chosen, store = choose(cells, args.only), _store(args, study)
+    chosen = choose(run.cells, args.only)
     jobs = args.jobs or 1
     threads = args.threads or (1 if args.ray else None if jobs == 1 else max(1, cores() // jobs))
     with machine(args.work, alone=args.measure):
-        site = prepare(
-            study,
-            chosen,
-            store,
-            file=args.file,
-            model=args.model,
-            data=args.data,
-            work=args.work,
-            threads=threads,
-        )
+        site = Site(file=args.file, model=args.model or "", data=args.data, work=args.work, threads=threads)
+        site = prepare(run.study, chosen, run.store, site)
+        settings: dict[str, Any] = {"store": run.store, "retry": args.retry, "again": args.again}
         if args.measure:
-            summary = _measure(args, study, chosen, store, site)
+            plan = dict(run.study.measure or {})
+            runner = Runner(measurements(chosen, plan), **settings)
+            work = partial(run_measurement, site=site, plan=plan)
+            pace = Pace(runner.jobs, run.store, lambda cell: cell.max_length)  # mostly the dense model padded to N
         else:
-            summary = _train(args, cells, chosen, store, site)
-    _conclude(summary, study)
+            keys = [cell.key for cell in chosen]
+            every = {cell.key: cell for cell in run.cells}
+            settings |= {"chosen": keys, "has_weights": site.has_dense, "limit_minutes": args.limit_minutes}
+            runner = Runner(every, **settings)
+            work = partial(run_cell, site=site, anew=keys if args.again else ())
+            pace = Pace(every, run.store)
+        todo = runner.plan()
+        if not todo:
+            messages().print(f"nothing is left to {'measure' if args.measure else 'run'}")
+        executor = _executor(args, work, site) if todo else Executor(work)
+        with executor, Display(messages(), todo, pace, executor.slots) as runner.display:
+            summary = runner.go(executor)
+    _conclude(summary, run.study.name)
 
 
-def _check(args: argparse.Namespace, study: Study) -> None:
-    for option, low in (("jobs", 1), ("threads", 1), ("limit_minutes", 0)):
-        value = getattr(args, option)
-        if value is not None and not value >= low:
-            raise UsageError(f"--{option.replace('_', '-')} must be at least {low}, got {value:g}")
-    if args.measure and (args.ray or args.jobs or args.limit_minutes is not None):
-        raise UsageError("--measure runs nothing beside it: leave out --jobs, --ray and --limit-minutes")
-    if args.measure and study.measure is None:
-        raise UsageError(f"{args.file} asks for no measurements; set measure = true in it")
+def _executor(args: argparse.Namespace, work: partial[dict[str, Any]], site: Site) -> Executor:
+    from ..lab.study.executors import Executor, Processes, RayTasks
 
-
-def _train(args: argparse.Namespace, cells: list[Cell], chosen: list[Cell], store: Store, site: Site) -> Summary:
-    from ..lab.study.display import Display
-    from ..lab.study.executors import InTurn
-    from ..lab.study.runner import Runner
-    from ..lab.study.store import Pace
-
-    by_key = {cell.key: cell for cell in cells}
-    job = Runner(
-        cells=cells,
-        store=store,
-        has_weights=lambda key: site.has_dense(by_key[key]),
-        retry=args.retry,
-        again=args.again,
-        limit_minutes=args.limit_minutes,
-    )
-    todo = job.plan(chosen)
-    if not todo:
-        messages().print("nothing is left to run")
-        return job.go(chosen, InTurn(lambda cell: {}))
-    anew = frozenset(cell.key for cell in chosen) if args.again else frozenset[str]()
-    with (
-        _executor(args, site, anew) as executor,
-        Display(messages(), todo, Pace.of(cells, store), executor.slots) as display,
-    ):
-        job.watcher = display
-        return job.go(chosen, executor)
-
-
-def _executor(args: argparse.Namespace, site: Site, anew: frozenset[str]) -> Executor:
-    from functools import partial
-
-    from ..lab.study.cell import run_cell
-    from ..lab.study.executors import InTurn, Processes, RayTasks
-
-    work = partial(run_cell, site=site, anew=anew)
     if args.ray:
         return RayTasks(work, args.ray, threads=site.threads or 1, slots=args.jobs)
-    return Processes(work, args.jobs) if args.jobs and args.jobs > 1 else InTurn(work)
+    return Processes(work, args.jobs) if args.jobs and args.jobs > 1 else Executor(work)
 
 
-def _measure(args: argparse.Namespace, study: Study, chosen: list[Cell], store: Store, site: Site) -> Summary:
-    from ..lab.study.cell import run_measurement
-    from ..lab.study.display import Display
-    from ..lab.study.measurements import Measurements
-
-    plan = dict(study.measure or {})
-    measurements = Measurements(chosen, plan, store)
-    todo = measurements.left(retry=args.retry, again=args.again)
-    if not todo:
-        messages().print("nothing is left to measure")
-    with Display(messages(), list(todo.values()), measurements.pace()) as display:
-        return measurements.run(todo, lambda cell: run_measurement(cell, site, plan), display)
-
-
-def _conclude(summary: Summary, study: Study) -> None:
-    """Says what became of it; raises when something failed."""
-    parts = [f"{len(summary.done)} done"]
-    parts += [f"{len(summary.left)} left"] if summary.left else []
-    messages().print(f"{study.name}: {', '.join(parts)}")
+def _conclude(summary: Summary, name: str) -> None:
+    """Says how the run ended; raises when something failed."""
+    left = f", {len(summary.left)} left" if summary.left else ""
+    messages().print(f"{name}: {len(summary.done)} done{left}")
     if summary.failed or summary.blocked:
         waiting = f", and {len(summary.blocked)} that start from them" if summary.blocked else ""
         names = ", ".join(f"{cell.name} ({cell.id})" for cell in summary.failed[:5])
@@ -217,70 +187,53 @@ def _conclude(summary: Summary, study: Study) -> None:
         )
 
 
-def _status(args: argparse.Namespace, study: Study) -> None:
+def _status(args: argparse.Namespace, run: Run) -> None:
     from ..lab.study.display import status_of, status_table
-    from ..lab.study.preflight import all_cells
     from ..lab.study.runner import choose
 
-    status = status_of(choose(all_cells(study), args.only), _store(args, study), study.measure)
+    status = status_of(choose(run.cells, args.only), run.store, run.study.measure)
     if args.json:
         print_json({key: value for key, value in status.items() if args.cells or key != "cells"})
         return
-    Console().print(status_table(study.name, status))
+    Console().print(status_table(run.study.name, status))
     measured = status["measured"] or {"failed": []}
     for entry in [*(status["cells"] if args.cells else status["failed"]), *measured["failed"]]:
         reason = f": {entry['error']}" if "error" in entry else ""
         print(f"{entry['state']} {entry['id']} {entry['name']}{reason}")
 
 
-def _table(args: argparse.Namespace, study: Study) -> None:
-    if args.markdown and args.json:
-        raise UsageError("give --markdown or --json, not both")
-    targets = _targets(args.at)
-    from ..lab.study.arena import STUDY_TASKS
-    from ..lab.study.render import markdown, rich_table
-    from ..lab.study.table import tabulate
+def _table(args: argparse.Namespace, run: Run) -> None:
+    from ..lab.study.table import markdown, rich_table, tabulate
 
-    results = _results(args, study)
-    titles = {task: STUDY_TASKS[task].title for task in study.tasks}
-    table = tabulate(results, args.axis, titles, targets, args.metric)
+    try:
+        targets = None if args.at is None else [float(part) for part in args.at.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--at takes numbers with commas between, got {args.at!r}") from error
+    table = tabulate(run.results(args.axis, _metric(args)), args.axis, run.titles, targets, args.metric)
     if args.json:
-        print_json({"study": study.name, **table.to_dict()})
+        print_json({"study": run.study.name, **table.to_dict()})
     elif args.markdown:
-        print(markdown(study.name, table))
+        print(markdown(run.study.name, table))
     else:
-        Console().print(rich_table(study.name, table))
+        Console().print(rich_table(run.study.name, table))
 
 
-def _plot(args: argparse.Namespace, study: Study) -> None:
+def _plot(args: argparse.Namespace, run: Run) -> None:
     from ..lab.study.arena import STUDY_TASKS
     from ..lab.study.plot import draw
 
-    results = _results(args, study)
-    out = Path(args.out or f"{study.name}.png")
-    titles = {task: STUDY_TASKS[task].title for task in study.tasks}
-    metrics = {task: args.metric or STUDY_TASKS[task].metric for task in study.tasks}
-    for path in draw(results, args.axis, titles, metrics, out, study.name):
+    results = run.results(args.axis, _metric(args))
+    out = Path(args.out or f"{run.study.name}.png")
+    metrics = {task: args.metric or STUDY_TASKS[task].metric for task in run.study.tasks}
+    for path in draw(results, args.axis, run.titles, metrics, out, run.study.name):
         print(path)
 
 
-def _results(args: argparse.Namespace, study: Study) -> list[Result]:
-    from ..lab.study.preflight import all_cells
-    from ..lab.study.table import METRICS, collect
+def _metric(args: argparse.Namespace) -> str | None:
+    """--metric, if it is one that studies record."""
+    from ..lab.study.table import METRICS
 
-    if args.metric not in (None, *METRICS):
-        raise UsageError(str(UnknownNameError("metric", args.metric, METRICS)))
-    return collect(all_cells(study), _store(args, study), args.axis, study.measure, args.metric)
-
-
-def _store(args: argparse.Namespace, study: Study) -> Store:
-    from ..lab.study.store import Store
-
-    return Store.of(args.results, study.name)
-
-
-def _targets(text: str | None) -> list[float] | None:
-    try:
-        return None if text is None else [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UsageError(f"--at takes numbers with commas between, got {text!r}") from error
+    metric: str | None = args.metric
+    if metric not in (None, *METRICS):
+        raise UsageError(str(UnknownNameError("metric", metric, METRICS)))
+    return metric

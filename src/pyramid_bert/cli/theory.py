@@ -11,7 +11,7 @@ With --label-column the loss is computed on these labels, otherwise on the dense
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -99,13 +99,12 @@ def _layers(report: TheoremReport) -> Table:
     for name in ("layer", "N − l", "radius δ", "moved", "λ", "product above", "direct"):
         table.add_column(name, justify="right")
     for row in report.layers():
-        table.add_row(
-            str(row["layer"]),
-            *(f"{row[name]['mean']:.3g} ({row[name]['max']:.3g})" for name in ("replaced", "radius", "moved")),
-            _pair(row, "layer"),
-            _number(row["product_above"]),
-            _pair(row, "direct"),
+        about = (f"{row[name]['mean']:.3g} ({row[name]['max']:.3g})" for name in ("replaced", "radius", "moved"))
+        layer, direct = (
+            f"{_number(row[f'{what}_from_pyramid'])} / {_number(row[f'{what}_from_random'])}"
+            for what in ("layer", "direct")
         )
+        table.add_row(str(row["layer"]), *about, layer, _number(row["product_above"]), direct)
     return table
 
 
@@ -121,10 +120,6 @@ def _bounds(report: TheoremReport) -> Table:
     for name, bound in report.bounds().items():
         table.add_row(BOUNDS[name], f"{bound['mean']:.3g}", f"{bound['max']:.3g}", _number(bound["loose"]))
     return table
-
-
-def _pair(row: dict[str, Any], what: str) -> str:
-    return f"{_number(row[f'{what}_from_pyramid'])} / {_number(row[f'{what}_from_random'])}"
 
 
 def _number(value: float | None) -> str:

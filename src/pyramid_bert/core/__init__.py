@@ -1,13 +1,12 @@
-"""The method: tokens, selectors, reductions and the one loop. Knows torch, and compiled loops, and no model.
+"""The method: tokens, selectors, reductions and the one loop. Uses torch and compiled loops; knows no model.
 
-Read it in this order: `loop` (what happens in a pass), `tokens` and `reduction` (on what), `selectors`, `coreset`,
-`cluster`, `attention` and `baselines` (who stays), `reducer` (the decision), `distances` and `covering`, `record`, and
-for speed `compiled`, `kernels` and `tables`.
+Read the modules in this order: `loop` (what happens in a pass), `tokens` and `reduction` (the data), `selectors`,
+`coreset`, `cluster` and `baselines` (which tokens stay), `reducer` (the decision), `distances`, `covering`, `record`;
+for speed, `compiled`, `kernels` and `tables`.
 """
 
 # Importing a selector's module registers it.
-from .attention import received_attention
-from .baselines import pool_groups
+from .baselines import pool_groups, received_attention
 from .cluster import ward_counts, ward_groups
 from .coreset import k_center_greedy, radius_curve
 from .covering import nearest_kept, shortest_cover

@@ -1,10 +1,15 @@
-"""The baselines that do not look at the vectors: first k, random k, a cut of the input, and pooling of neighbours."""
+"""The published baselines: first k, random k, a cut of the input, pooling of neighbours, and received attention.
+
+"attention" is PoWER-BERT's selection (Goyal et al., 2020), the paper's baseline "Att". "cls-attention" counts only the
+attention of CLS, the one token that a classifier reads.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from ..errors import PyramidError
 from .selectors import Candidates, Counts, Grouper, Ranker, Ranking, register, top_by_score
 
 
@@ -51,17 +56,47 @@ def pool_groups(candidates: Candidates, k: Counts, *, window: int) -> Tensor:
     return slot if candidates.mask is None else slot.masked_fill(~candidates.mask, -1)
 
 
-FIRST = register(Ranker("first", "the first tokens of the input", _first))
-RANDOM = register(Ranker("random", "random tokens; the same ones for the same seed and length", _random, draws=True))
-INPUT_FIRST = register(
-    Ranker("input-first", "the first tokens, cut once before the first layer", _first, placement="input")
-)
-POOL = register(
-    Grouper(
-        "pool",
-        "the mean of neighbours in windows; takes Schedule.strided(window, at_layers)",
-        pool_groups,
-        knobs=("window",),
-        weighs=False,
-    )
-)
+@torch.no_grad()
+def received_attention(query: Tensor, key: Tensor, bias: Tensor | None, mask: Tensor | None, scaling: float) -> Tensor:
+    """The attention that each token receives, summed over heads and real queries: (B, N) in fp32.
+
+    Fused attention kernels return no attention matrix, so this computes the scores a second time: one more n²d product
+    per layer, and memory for one head's (B, N, N) matrix at a time.
+
+    Args:
+        query: (B, H, Q, D/H): the tokens that may vote, all or only the first Q.
+        key: (B, H, N, D/H).
+        bias: (B, 1, 1, N) added to the scores, or None.
+        mask: (B, Q) bool: the queries that vote; None when all do. Pads must not.
+        scaling: What scores are multiplied by.
+    """
+    rows, heads, n, _ = key.shape
+    received = torch.zeros(rows, n, dtype=torch.float32, device=query.device)
+    for head in range(heads):
+        scores = (query[:, head] @ key[:, head].transpose(1, 2)).float() * scaling  # (B, Q, N)
+        if bias is not None:
+            scores = scores + bias[:, 0].float()
+        share = scores.softmax(dim=-1)
+        if mask is not None:
+            share = share * mask[:, :, None]
+        received += share.sum(dim=1)
+    return received
+
+
+def _most_attended(candidates: Candidates, k: Counts) -> Ranking:
+    if candidates.received is None:
+        raise PyramidError(
+            "selection by attention needs the attention that tokens receive, and this model or placement gives none; "
+            "use 'coreset', or placement='middle' on a BERT-like model"
+        )
+    return Ranking(top_by_score(candidates.received, candidates.mask, k))
+
+
+register(Ranker("first", "the first tokens of the input", _first))
+register(Ranker("random", "random tokens; the same ones for the same seed and length", _random, draws=True))
+register(Ranker("input-first", "the first tokens, cut once before the first layer", _first, placement="input"))
+summary = "the tokens that receive most attention, over heads and real queries (PoWER-BERT's)"
+register(Ranker("attention", summary, _most_attended, voters="all"))
+register(Ranker("cls-attention", "the tokens that CLS attends to most, over heads", _most_attended, voters="cls"))
+summary = "the mean of neighbours in windows; takes Schedule.strided(window, at_layers)"
+register(Grouper("pool", summary, pool_groups, knobs=("window",), weighs=False))

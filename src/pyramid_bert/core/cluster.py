@@ -1,8 +1,8 @@
-"""Who goes together: tokens merged pair by pair, those first whose merging changes the row least (Ward's clustering).
+"""Ward's clustering: tokens are merged pair by pair, the cheapest pair first.
 
-A core-set keeps the outliers and lets everything else gather around them; here no token is kept as it is, and the
-groups are as tight as their number allows. Merging groups of weights a and b at a squared distance d costs
-a·b/(a+b)·d, which is what it adds to the squared distances of tokens to the mean of their group.
+A core-set keeps outliers and assigns every other token to one of them. A cluster keeps no token as it is; its groups
+are tighter. Merging groups of weights a and b at a squared distance d costs a·b/(a+b)·d: the increase of the squared
+distances of tokens to the mean of their group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import compiled
 from .distances import Metric
 from .selectors import Candidates, Counts, Grouper, counts_per_row, register
 
-_TOO_FAR = 100.0  # what a pair that is too far apart costs, in units of the largest distance in its row
+_TOO_FAR = 100.0  # added cost of a pair farther apart than `within`, in units of the largest distance in its row
 
 
 def ward_groups(
@@ -33,11 +33,11 @@ def ward_groups(
     Args:
         hidden: (B, N, D) token vectors.
         mask: (B, N) bool, True for real tokens, which stand on the left; None when all are. Pads get -1.
-        k: How many slots to fill, one number or one a row. With k = 1 only CLS is left and the others get -1.
+        k: Slots to fill, one number or one per row. With k = 1 only CLS is left and the others get -1.
         size: (B, N) input tokens behind each token; 1 if None.
         metric: "euclidean" or "cosine" (1 − cosine similarity).
-        within: Merge tokens only if they stand at most so many places apart, as long as there are such (a high cost,
-            not a wall: k is always reached). In a pair of texts that keeps apart what the two have in common.
+        within: Prefer to merge tokens at most this many positions apart. Other pairs cost more, so k is always
+            reached. In a pair of texts this keeps equal words of the two texts apart.
 
     Example:
         >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
@@ -56,10 +56,10 @@ def ward_counts(
     metric: Metric = "euclidean",
     within: int | None = None,
 ) -> list[int]:
-    """How many groups are left in each row when merges go on for as long as none costs more than `limit` (B,).
+    """The number of groups of each row when merging stops before the first merge that costs more than `limit` (B,).
 
-    The cost of a merge is what it adds to the squared distances of tokens to the means of their groups; at least one
-    group stands beside CLS. Reads the numbers back from the device. The other arguments are those of `ward_groups`.
+    At least one group is left besides CLS. Reads the numbers back from the device. The other arguments are those of
+    `ward_groups`.
 
     Example:
         >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
@@ -89,7 +89,7 @@ def _count(candidates: Candidates, limit: Tensor, *, within: int | None = None) 
 def _first_of_group(
     candidates: Candidates, counts: Sequence[int], within: int | None, limit: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The first token (B, N) of the group that each token is in, and which tokens (B, N) are such first ones."""
+    """The first token (B, N) of each token's group, and whether a token (B, N) is the first of its group."""
     geometry, real, size = candidates.geometry, candidates.real, candidates.size
     squares = geometry.to_cls
     weight = torch.ones_like(squares) if size is None else size.to(squares.dtype).clone()
@@ -128,7 +128,7 @@ def _merge(cost: Tensor, weight: Tensor, counts: Tensor, goal: Tensor, limit: Te
         going = (counts > goal) & cheapest.isfinite() & (cheapest <= limit)
         row = every[going]
         one, other = (pair // n)[going], (pair % n)[going]
-        i, j = torch.minimum(one, other), torch.maximum(one, other)  # rounding may tell (i, j) from (j, i)
+        i, j = torch.minimum(one, other), torch.maximum(one, other)  # rounding may make (i, j) and (j, i) differ
         a, b = weight[row, i][:, None], weight[row, j][:, None]
         w = weight[row]
         of_both = (w + a) * cost[row, i] + (w + b) * cost[row, j] - w * cheapest[going][:, None]
@@ -144,12 +144,5 @@ def _merge(cost: Tensor, weight: Tensor, counts: Tensor, goal: Tensor, limit: Te
     return first
 
 
-CLUSTER = register(
-    Grouper(
-        "cluster",
-        "groups of similar tokens, merged pair by pair (Ward); best with metric='cosine'",
-        _group,
-        knobs=("within",),
-        count=_count,
-    )
-)
+summary = "groups of similar tokens, merged pair by pair (Ward); best with metric='cosine'"
+register(Grouper("cluster", summary, _group, knobs=("within",), count=_count))

@@ -1,9 +1,9 @@
 """k-center-greedy-batch-m, the paper's token selection (its algorithm 1).
 
 Starting from CLS, repeat: take the m tokens farthest from the centres chosen so far, then update the distances once.
-Within a batch of m, tokens are ranked by their distance to the centres *already added*: the printed inner loop, read
-literally, would choose the same token for ever. The last batch is clipped so that exactly k are kept. With m = 1 this
-is the classical greedy, whose covering radius is at most twice the optimum; with m = k − 1 it is one sort.
+Within a batch of m, tokens are ranked by their distance to the centres added before: the printed inner loop, read
+literally, would choose the same token m times. The last batch is clipped so that exactly k are kept. m = 1 is the
+classical greedy, whose covering radius is at most twice the optimum; m = k − 1 is one sort.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ def k_center_greedy(
 ) -> Ranking:
     """The core-set of each row: `k` positions in rank order, CLS first, and the covering radius (B,).
 
-    The radius is the largest distance from a real token to its nearest chosen one; 0 when all are chosen.
-
-    There is no Python loop over the batch and nothing is read back from the device.
+    The radius is the largest distance from a real token to its nearest chosen one; 0 when all are chosen. Nothing is
+    read back from the device.
 
     Args:
         hidden: (B, N, D) token vectors.
         mask: (B, N) bool, True for real tokens; None when all are. Pads need no cover and are chosen last.
-        k: Tokens to keep, one number or one a row. Entries of a row past its own k are to be ignored.
+        k: Tokens to keep, one number or one per row. Ignore the entries of a row past its own k.
         centers_per_step: The paper's m: an int, a fraction of k in (0, 1), or "all" for k − 1.
         metric: "euclidean" or "cosine" (1 − cosine similarity).
-        geometry: Of `hidden` by this metric, if there already.
+        geometry: Distances between the tokens in this metric, if known already.
 
     Example:
         >>> tokens = torch.tensor([[[0.0], [1.0], [9.0], [10.0]]])
@@ -79,7 +78,7 @@ def k_center_greedy(
 
 @torch.no_grad()
 def radius_curve(hidden: Tensor, mask: Tensor | None, *, metric: Metric = "euclidean") -> Tensor:
-    """The covering radius (B, N) that the first k = 1..N centres of the greedy order (m = 1) leave.
+    """The covering radius (B, N) of the first k = 1..N centres of the greedy order (m = 1).
 
     Args:
         hidden: (B, N, D) token vectors.
@@ -126,7 +125,7 @@ def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
 
 
 def _one_at_a_time(distances: Tensor, uncovered: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
-    """Returns, for m = 1, the ranks (B, K) and the squared radius (B,)."""
+    """The ranks (B, K) and the squared radius (B,) for m = 1."""
     rows = len(uncovered)
     farthest, chosen = [], [torch.zeros(rows, dtype=torch.long, device=uncovered.device)]
     batch = torch.arange(rows, device=uncovered.device)
@@ -137,13 +136,13 @@ def _one_at_a_time(distances: Tensor, uncovered: Tensor, counts: list[int]) -> t
         uncovered = torch.minimum(uncovered, distances[batch, token])
         uncovered[batch, token] = -torch.inf
     farthest.append(uncovered.max(dim=1).values)
-    # The radius that k centres leave is the distance at which the next one would be taken.
+    # The radius of k centres is the distance at which the next one would be taken.
     after = torch.tensor(counts, device=uncovered.device)[:, None] - 1
     return torch.stack(chosen, 1), torch.stack(farthest, 1).gather(1, after)[:, 0]
 
 
 def _in_batches(distances: Tensor, uncovered: Tensor, counts: list[int], steps: list[int]) -> tuple[Tensor, Tensor]:
-    """Returns, for m > 1 and possibly another m for each row, the ranks (B, K) and the squared radius (B,)."""
+    """The ranks (B, K) and the squared radius (B,) for m > 1, which may differ between rows."""
     rows, n = uncovered.shape
     device = uncovered.device
     widest, rounds = max(steps), max(-(-(count - 1) // step) for count, step in zip(counts, steps, strict=True))
@@ -171,11 +170,5 @@ def _rank(candidates: Candidates, k: Counts, *, centers_per_step: CentersPerStep
     return k_center_greedy(hidden, mask, k, centers_per_step=centers_per_step, metric=metric, geometry=geometry)
 
 
-CORESET = register(
-    Ranker(
-        "coreset",
-        "greedy k-center: every dropped token has a kept one near it (the paper)",
-        _rank,
-        knobs=("centers_per_step",),
-    )
-)
+summary = "greedy k-center: every dropped token has a kept one near it (the paper)"
+register(Ranker("coreset", summary, _rank, knobs=("centers_per_step",)))

@@ -1,4 +1,4 @@
-"""How well kept tokens cover the others: the nearest kept one of each token, and the fewest that cover a row."""
+"""Covering: the nearest kept token of each token, and the fewest tokens that cover a row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def nearest_kept(
     """The slot (B, N) of the kept token nearest to each token, and its squared distance (B, N).
 
     Args:
-        geometry: Of the tokens.
+        geometry: Distances between the tokens.
         index: (B, K) kept positions, in position order: ties go to the earlier one.
-        kept: (B, K) bool, False for slots that hold nothing; None when all do.
-        skip_cls: Leave slot 0 out, so that no token is sent to CLS.
+        kept: (B, K) bool, False for empty slots; None when all are filled.
+        skip_cls: Leave slot 0 out, so that no other token goes to CLS.
     """
     if compiled.can_run(geometry):
         return compiled.nearest_kept(geometry, index, kept, skip_cls=skip_cls)
@@ -34,7 +34,7 @@ def nearest_kept(
     if skip_cls and index.shape[1] > 1:
         to_kept[:, :, 0] = torch.inf
     squared, slot = to_kept.min(dim=2)
-    # A kept token is its own nearest, also when an equal one stands before it or when CLS was left out.
+    # A kept token is its own nearest, even when an equal one stands before it or CLS was left out.
     own = torch.arange(index.shape[1], device=index.device).expand_as(index)
     if kept is not None:  # empty slots write to a column that is cut off again
         index = index.masked_fill(~kept, n)
@@ -57,10 +57,10 @@ def shortest_cover(
     Reads the numbers back from the device, once.
 
     Args:
-        geometry: Of the tokens.
+        geometry: Distances between the tokens.
         ranked: (B, R) positions in rank order, as a selector gives them.
-        mask: (B, N) bool, True for real tokens, which alone need cover; None when all are.
-        options: For each row equally many numbers, ascending, the last of which is taken when no other is enough.
+        mask: (B, N) bool, True for real tokens; pads need no cover. None when all are real.
+        options: For each row the same number of options, ascending. The last is taken when no other covers.
         limit: (B,) the largest radius allowed.
 
     Example:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,36 +12,16 @@ from torch import Tensor
 
 from ..errors import UnknownNameError
 
+if TYPE_CHECKING:
+    from .tables import Sums
+
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[str, ...] = ("euclidean", "cosine")
 
-# On a CPU a Gram matrix has at most this many numbers, to stay in the cache, or one row. It is made in strips of so
-# many tokens: what lies below the diagonal is copied, not computed.
+# On a CPU the Gram matrices of a part of the batch have at most this many numbers, to stay in the cache; a part has at
+# least one row. They are computed in strips of `_STRIP` tokens: what lies below the diagonal is copied.
 _NUMBERS_AT_A_TIME = 1 << 18
 _STRIP = 128
-
-
-class Products(Protocol):
-    """The inner products of the tokens of b rows: `Gram`, or `tables.Sums`."""
-
-    @property
-    def source(self) -> Any:
-        """What the compiled loops read products from: an array, or a tuple of tables."""
-
-    @property
-    def rows(self) -> int:
-        """B."""
-
-    @property
-    def squares(self) -> Tensor:
-        """(b, N): each token's product with itself."""
-
-    @property
-    def to_cls(self) -> Tensor:
-        """(b, N): each token's squared distance to CLS; a tensor that the caller may overwrite."""
-
-    def whole(self) -> Tensor:
-        """(b, N, N): all products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +45,8 @@ class Gram:
 
     @property
     def source(self) -> Any:
-        """The matrix."""
+        """The matrix, for compiled loops."""
         return self.matrix.numpy()
-
-    @property
-    def rows(self) -> int:
-        """B."""
-        return len(self.matrix)
 
     @cached_property
     def squares(self) -> Tensor:
@@ -80,31 +55,31 @@ class Gram:
 
     @property
     def to_cls(self) -> Tensor:
-        """(b, N): squared distances to the origin."""
+        """(b, N): squared distances to CLS, to be overwritten by the caller."""
         return self.squares.clone()
 
     def whole(self) -> Tensor:
-        """(b, N, N)."""
+        """(b, N, N): all products."""
         return self.matrix
 
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """Inner products of the tokens of a batch, of which distances are made on demand.
+    """Inner products of the tokens of a batch, and the distances that follow from them.
 
     Vectors are taken relative to CLS (but see `tables`): tokens of a Transformer lie close together and far from the
-    origin, where ‖a‖² + ‖b‖² − 2ab would cancel, and CLS, unlike a mean, does not depend on padding.
+    origin, where ‖a‖² + ‖b‖² − 2ab would cancel. Unlike a mean, CLS does not depend on padding.
 
     Attributes:
-        parts: The products of some rows after another, together all rows of the batch.
-        metric: How a squared distance is told to users; see `radius`.
+        parts: The products of consecutive rows; together, all rows of the batch.
+        metric: How a squared distance is shown to users; see `radius`.
 
     Example:
         >>> Geometry.of(torch.tensor([[[0.0], [3.0], [5.0]]])).distances.tolist()
         [[[0.0, 9.0, 25.0], [9.0, 0.0, 4.0], [25.0, 4.0, 0.0]]]
     """
 
-    parts: tuple[Products, ...]
+    parts: tuple[Gram | Sums, ...]
     metric: Metric = "euclidean"
 
     @classmethod
@@ -125,7 +100,7 @@ class Geometry:
     @cached_property
     def distances(self) -> Tensor:
         """(B, N, N) squared distances."""
-        return torch.cat([_spelled_out(part.whole(), part.squares) for part in self.parts])
+        return torch.cat([self._distances(part) for part in self.parts])
 
     @property
     def to_cls(self) -> Tensor:
@@ -135,6 +110,13 @@ class Geometry:
     def radius(self, squared: Tensor) -> Tensor:
         """A squared distance as users know it: Euclidean, or 1 − cosine similarity."""
         return to_radius(squared, self.metric)
+
+    @staticmethod
+    def _distances(part: Gram | Sums) -> Tensor:
+        norms = part.squares[:, :, None] + part.squares[:, None, :]  # (b, N, N)
+        distances = torch.sub(norms, part.whole(), alpha=2)
+        # What rounding leaves between equal vectors is not a distance: equal tokens must tie exactly.
+        return distances.masked_fill_(distances <= norms.mul_(snap_limit(norms.dtype)), 0)
 
 
 def squared_distances(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
@@ -169,11 +151,3 @@ def relative_to_cls(hidden: Tensor, metric: Metric) -> Tensor:
     if metric == "cosine":
         x = F.normalize(x, dim=-1)
     return x - x[:, :1]
-
-
-def _spelled_out(gram: Tensor, square: Tensor) -> Tensor:
-    norms = square[:, :, None] + square[:, None, :]  # (b, N, N)
-    distances = torch.sub(norms, gram, alpha=2)
-    # What rounding leaves between equal vectors is not a distance: equal tokens must tie exactly.
-    noise = norms.mul_(snap_limit(gram.dtype))
-    return distances.masked_fill_(distances <= noise, 0)

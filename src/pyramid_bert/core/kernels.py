@@ -1,17 +1,19 @@
 """The reduction of a batch in compiled loops: distances, choice, groups and averages, on plain arrays (numba).
 
-Nothing here knows torch: a runtime without torch calls the same functions. They are compiled at the first call for a
-type and kept on disk, so a second process compiles nothing. Arithmetic and ties are those of the torch code, which
-stays the reference: for a Gram matrix both choose the same tokens, bit for bit.
+This module does not import torch, so runtimes without torch can call it. Functions are compiled at the first call for a
+type and cached on disk; later processes load them. The torch code is the reference: from a Gram matrix both choose the
+same tokens, with the same ties.
 
-A kernel works on some rows of a batch. Its arguments, where a row has N slots and keeps K:
+A kernel works on some rows of a batch. Its arguments, where a row has N tokens and keeps K:
 
-- `source`: inner products of tokens: a Gram matrix (B, N, N), or the tables of `tables.Sums`;
-- `square` (B, N): each token's product with itself;
-- `constants`: (noise, 0, -inf) in the type of `square`, so that no sum is computed in another precision;
-- `numbers` (B, 3): of each row the tokens to keep, the centres a step, and the real tokens;
+- `seen`: the tokens as a tuple (source, square, constants):
+  `source`: their inner products, a Gram matrix (B, N, N) or the tables of `tables.Sums`;
+  `square` (B, N): each token's product with itself;
+  `constants`: (noise, 0, -inf) in the type of `square`, so that no sum is computed in another precision;
+- `numbers` (B, 3): for each row the tokens to keep, the centres per step, and the real tokens;
 - `size` (B, N): input tokens behind each token;
-- `out`: the arrays that are filled, see `compiled.Arrays`.
+- `hidden` (B, N, D): the vectors to reduce;
+- `out`: the arrays to fill, see `compiled.Arrays`.
 """
 
 from __future__ import annotations
@@ -22,10 +24,9 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-DROP, WEIGH, MERGE = 0, 1, 2  # what becomes of the tokens that are not kept
+DROP, MERGE = 0, 2  # what becomes of the tokens that are not kept; 1 weighs the kept ones
 
-# Tokens are taken in lanes, each with its own maximum, so that the loop can be vectorised.
-_LANES = 64
+_LANES = 64  # tokens are taken in lanes, each with its own maximum, so that the loop can be vectorised
 _TOO_FAR = 100  # cost of a pair that is farther apart than `within`, in units of the largest distance in its row
 _LEAST = 1e-12
 
@@ -95,12 +96,10 @@ def _first_of(left: Any, top: Any) -> Any:
 
 
 @_compiled
-def _greedy_row(
-    source: Any, row: int, norm: Any, constants: Any, left: Any, keep: int, step: int, line: Any, top: Any, index: Any
-) -> Any:
+def _greedy_row(seen: Any, row: int, left: Any, keep: int, step: int, line: Any, top: Any, index: Any) -> Any:
     """Fills `index` with the core-set of a row in rank order, and returns its squared covering radius."""
-    minus_infinity = constants[2]
-    n = left.shape[0]
+    source, square, constants = seen
+    norm, minus_infinity, n = square[row], constants[2], left.shape[0]
     if step == 1:
         top[:] = minus_infinity
         for i in range(n):
@@ -112,7 +111,7 @@ def _greedy_row(
             _cover(left, norm, line_of(source, row, token, line), norm[token], constants, top)
         return top.max()
     for taken in range(1, keep, step):
-        farthest = np.argsort(-left, kind="mergesort")[: min(step, keep - taken)]  # the first of equal ones
+        farthest = np.argsort(-left, kind="mergesort")[: min(step, keep - taken)]  # ties: the first
         index[taken : taken + len(farthest)] = farthest
         left[farthest] = minus_infinity
         for token in farthest:
@@ -121,24 +120,26 @@ def _greedy_row(
 
 
 @_compiled
-def open_rows(left: Any, constants: Any, numbers: Any) -> None:
-    """Squared distances to CLS (B, N) as `greedy` takes them: pads below every real token, CLS taken."""
-    for row in range(left.shape[0]):
-        left[row, numbers[row, 2] :] = -1.0
-        left[row, 0] = constants[2]
-
-
-@_compiled
-def greedy(source: Any, square: Any, left: Any, constants: Any, numbers: Any, index: Any, radius: Any) -> None:
+def greedy(seen: Any, left: Any, numbers: Any, index: Any, radius: Any) -> None:
     """The core-set (B, K) of each row in rank order, and its squared covering radius (B,). Overwrites `left`.
 
     `left` (B, N) has each token's squared distance to CLS, -1 for pads, and -inf for CLS, which is taken.
     """
-    rows, n = square.shape
-    line, top = np.empty(n, square.dtype), np.empty(min(n, _LANES), square.dtype)
+    rows, n = left.shape
+    line, top = np.empty(n, left.dtype), np.empty(min(n, _LANES), left.dtype)
     for row in range(rows):
         keep, step, _real = numbers[row]
-        radius[row] = _greedy_row(source, row, square[row], constants, left[row], keep, step, line, top, index[row])
+        radius[row] = _greedy_row(seen, row, left[row], keep, step, line, top, index[row])
+
+
+@_compiled
+def reduce_coreset(seen: Any, left: Any, numbers: Any, size: Any, hidden: Any, how: int, out: Any) -> None:
+    """Chooses a core-set of each row and reduces `hidden` to it. Overwrites `left`, squared distances to CLS (B, N)."""
+    for row in range(left.shape[0]):
+        left[row, numbers[row, 2] :] = -1.0  # pads are below every real token
+        left[row, 0] = seen[2][2]
+    greedy(seen, left, numbers, out[0], out[5])
+    settle(seen, numbers, size, hidden, how, out)
 
 
 # ---- what a choice does to the other tokens ----
@@ -146,11 +147,11 @@ def greedy(source: Any, square: Any, left: Any, constants: Any, numbers: Any, in
 
 @_compiled
 def _nearest_row(
-    source: Any, row: int, norm: Any, constants: Any, index: Any, kept: Any, first: int, real: int, line: Any,
-    nearest: Any, home: Any,
-) -> None:  # fmt: skip
+    seen: Any, row: int, index: Any, kept: Any, first: int, real: int, line: Any, nearest: Any, home: Any
+) -> None:
     """The slot of the kept token nearest to each of the `real` tokens, from slot `first` on; see `assign`."""
-    noise, zero, _ = constants
+    source, square, (noise, zero, _) = seen
+    norm = square[row]
     nearest[:] = np.inf
     for s in range(first, index.shape[0]):
         if not kept[s]:
@@ -163,31 +164,27 @@ def _nearest_row(
             if distance < nearest[i]:  # the earlier of equal ones
                 nearest[i] = distance
                 home[i] = s
-    for s in range(index.shape[0]):  # a kept token is its own nearest, also when an equal one stands before it
+    for s in range(index.shape[0]):  # a kept token is its own nearest, even when an equal one stands before it
         if kept[s]:
             home[index[s]] = s
             nearest[index[s]] = zero
 
 
 @_compiled
-def assign(
-    source: Any, square: Any, constants: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any
-) -> None:
+def assign(seen: Any, first: int, index: Any, kept: Any, slot: Any, squared: Any) -> None:
     """The slot (B, N) of the kept token nearest to each token, from slot `first` on, and its squared distance."""
     rows, n = slot.shape
-    line = np.empty(n, square.dtype)
+    line = np.empty(n, squared.dtype)
     for row in range(rows):
-        _nearest_row(
-            source, row, square[row], constants, index[row], kept[row], first, n, line, squared[row], slot[row]
-        )
+        _nearest_row(seen, row, index[row], kept[row], first, n, line, squared[row], slot[row])
 
 
 @_compiled
-def _settle_row(hidden: Any, size: Any, group: Any, index: Any, slots: int, how: int, out: Any, row: int) -> None:
+def _settle_row(hidden: Any, size: Any, slots: int, how: int, out: Any, row: int) -> None:
     """Fills sizes, shares and vectors of a row whose groups are known."""
-    share, new_size, new_hidden = out
+    all_index, all_group, share, new_size, new_hidden, _squared = out
     n, width = hidden.shape[1], hidden.shape[2]
-    totals = new_size[row]
+    index, group, totals = all_index[row], all_group[row], new_size[row]
     for i in range(n):
         if group[i] >= 0:
             totals[group[i]] += size[row, i]
@@ -206,11 +203,9 @@ def _settle_row(hidden: Any, size: Any, group: Any, index: Any, slots: int, how:
 
 
 @_compiled
-def settle(
-    source: Any, square: Any, constants: Any, hidden: Any, numbers: Any, how: int, size: Any, index: Any, group: Any,
-    out: Any,
-) -> None:  # fmt: skip
-    """Carries out a choice: `index` (B, K) in rank order becomes position order, and `group` and `out` are filled."""
+def settle(seen: Any, numbers: Any, size: Any, hidden: Any, how: int, out: Any) -> None:
+    """Carries out a choice: the rank order in `out`'s index becomes position order, and the rest of `out` is filled."""
+    index, group, square = out[0], out[1], seen[1]
     rows, n = square.shape
     line, nearest = np.empty(n, square.dtype), np.empty(n, square.dtype)
     all_kept = np.ones(index.shape[1], np.bool_)
@@ -220,8 +215,8 @@ def settle(
         chosen = index[row, :keep]
         chosen[:] = np.sort(chosen)
         if how != DROP:
-            _nearest_row(source, row, square[row], constants, chosen, all_kept, first, real, line, nearest, group[row])
-        _settle_row(hidden, size, group[row], chosen, keep, how, out, row)
+            _nearest_row(seen, row, chosen, all_kept, first, real, line, nearest, group[row])
+        _settle_row(hidden, size, keep, how, out, row)
 
 
 # ---- clusters ----
@@ -237,13 +232,10 @@ def _nearest_partner(cost: Any, i: int, n: int) -> int:
 
 
 @_compiled
-def _pair_costs(
-    source: Any, row: int, norm: Any, constants: Any, weight: Any, within: int, line: Any, cost: Any
-) -> None:
+def _pair_costs(seen: Any, row: int, weight: Any, within: int, line: Any, cost: Any) -> None:
     """What merging each pair of real tokens costs, into `cost` (n, n); infinite for CLS and on the diagonal."""
-    noise, zero, _ = constants
-    n = weight.shape[0]
-    largest = zero
+    source, square, (noise, zero, _) = seen
+    norm, n, largest = square[row], weight.shape[0], zero
     for i in range(1, n):
         inner = line_of(source, row, i, line)
         for j in range(1, n):
@@ -300,24 +292,24 @@ def _ward_row(cost: Any, weight: Any, goal: int, limit: Any, first: Any) -> None
 
 
 @_compiled
-def ward(
-    source: Any, square: Any, constants: Any, numbers: Any, size: Any, within: int, limit: Any, first: Any
-) -> None:
+def ward(seen: Any, numbers: Any, size: Any, within: int, limit: Any, first: Any) -> None:
     """The first token (B, N) of the group that each token is in. `within` is 0 for any distance between places."""
-    rows, n = square.shape
-    line, costs = np.empty(n, square.dtype), np.empty((n, n), square.dtype)
+    rows, n = first.shape
+    line, costs = np.empty(n, size.dtype), np.empty((n, n), size.dtype)
     for row in range(rows):
         keep, _step, real = numbers[row]
         weight = size[row, :real].copy()
-        _pair_costs(source, row, square[row], constants, weight, within, line, costs)
+        _pair_costs(seen, row, weight, within, line, costs)
         _ward_row(costs, weight, max(keep, 2), limit[row], first[row])
 
 
 @_compiled
-def settle_groups(hidden: Any, numbers: Any, size: Any, first: Any, index: Any, group: Any, out: Any) -> None:
-    """Averages groups that are named by their first tokens (B, N) into slots, in the order of these."""
-    rows, n = first.shape
-    slot_of = np.empty(n, np.int64)
+def reduce_clusters(seen: Any, numbers: Any, size: Any, hidden: Any, within: int, out: Any) -> None:
+    """Merges tokens into groups and averages them into slots, in the order of the first tokens of the groups."""
+    index, group = out[0], out[1]
+    rows, n = group.shape
+    first, slot_of = np.empty((rows, n), np.int64), np.empty(n, np.int64)
+    ward(seen, numbers, size, within, np.full(rows, np.inf, size.dtype), first)
     for row in range(rows):
         keep, _step, real = numbers[row]
         slot = 0
@@ -329,4 +321,4 @@ def settle_groups(hidden: Any, numbers: Any, size: Any, first: Any, index: Any, 
                 slot += 1
             if slot_of[first[row, i]] < keep:  # with one slot only CLS is left
                 group[row, i] = slot_of[first[row, i]]
-        _settle_row(hidden, size, group[row], index[row], keep, MERGE, out, row)
+        _settle_row(hidden, size, keep, MERGE, out, row)

@@ -1,7 +1,7 @@
 """The one loop: attention, reduction, feed-forward network, layer by layer. Every pass of every pyramid runs here.
 
-What varies is handed in: the steps (`Plan`), how the halves of a layer run (`Halves`), who stays (`Reducer`) and who
-watches (`Recorder`). Follows section 4 of the paper.
+What varies is passed in: the steps (`Plan`), how half layers run (`Halves`), which tokens stay (`Reducer`) and what is
+recorded (`Recorder`). Follows section 4 of the paper.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Half = Literal["input", "attention", "feed_forward", "layer", "end"]
 
 @dataclass(frozen=True)
 class Exactly:
-    """Keep so many tokens of each row."""
+    """Keep `counts[b]` tokens of row b."""
 
     counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Covering:
-    """Keep as few tokens of each row as cover the others, among some numbers.
+    """Keep the fewest tokens of each row that cover the others.
 
     Attributes:
-        options: Of each row, ascending numbers of tokens to choose from.
+        options: For each row the numbers of tokens to choose from, ascending.
         radius: The largest covering radius allowed.
-        relative: The radius is a share of what CLS would leave if no other token were kept.
+        relative: The radius is a share of the covering radius of CLS without any other token.
     """
 
     options: tuple[tuple[int, ...], ...]
@@ -54,14 +54,14 @@ class Step:
 
     Attributes:
         number: The layer, from 1; 0 for the input.
-        half: Which half of it; "layer" for families whose layers run whole, "input" for what comes before the first,
-            "end" after a layer to which somebody listens.
+        half: Which half; "layer" for families that run whole layers, "input" before the first layer, "end" after a
+            layer with forward hooks.
         layer: The layer's module; None for the input.
-        keep: How many tokens stay; None when nothing is reduced here.
-        cls_only: Only CLS is computed; it reads the others.
-        final: With `cls_only`: nobody reads the others any more.
-        voters: Whose attention is to be recorded for the selector; None when nobody's.
-        seed: Of the selector's random choices here.
+        keep: How many tokens stay; None without a reduction.
+        cls_only: Only CLS is computed; it reads the other tokens.
+        final: With `cls_only`: the other tokens are not needed after this layer.
+        voters: Whose attention the selector needs; None if it needs none.
+        seed: Seed of the selector's random choices at this step.
     """
 
     number: int
@@ -83,11 +83,11 @@ class Halves(Protocol):
         """The tokens after one half of a layer."""
 
 
-class Recorder(Protocol):
-    """Somebody who watches a pass."""
+class Recorder:
+    """Watches a pass and records nothing. Subclasses override what they need."""
 
     def start(self, tokens: Tokens, n: int) -> None:
-        """Called before the first step; the input has `n` tokens a row, pads included."""
+        """Called before the first step; `n` is the width of the input, pads included."""
 
     def ran(self, step: Step, tokens: Tokens) -> None:
         """Called after each half of a layer."""
@@ -96,33 +96,20 @@ class Recorder(Protocol):
         """Called after each reduction, with the tokens that are left."""
 
 
-class Nobody:
-    """A recorder that records nothing; others override what they want to see."""
-
-    def start(self, tokens: Tokens, n: int) -> None:
-        """See `Recorder.start`."""
-
-    def ran(self, step: Step, tokens: Tokens) -> None:
-        """See `Recorder.ran`."""
-
-    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
-        """See `Recorder.reduced`."""
-
-
 @dataclass
 class Pass:
-    """What one call of a model asks of its pyramid, and what it leaves: per-call state, so threads can share a model.
+    """The options and results of one call: per-call state, so threads can share a model.
 
-    Handed to the model as `model(**batch, pyramid_pass=Pass(...))`.
+    Passed to the model as `model(**batch, pyramid_pass=Pass(...))`.
 
     Attributes:
-        record: Who watches.
-        dense: Keep every token: the dense model, with the same weights.
-        whole: Compute every token of the last layer, and reduce there too, though a classifier reads only CLS.
-        cls: Filled by the call: the last layer's CLS vectors (B, D).
+        record: What to record.
+        dense: Keep every token, as the dense model with these weights does.
+        whole: Compute and reduce every token of the last layer, though a classifier reads only CLS.
+        cls: Set by the call: the CLS vectors (B, D) of the last layer.
     """
 
-    record: Recorder = field(default_factory=Nobody)
+    record: Recorder = field(default_factory=Recorder)
     dense: bool = False
     whole: bool = False
     cls: Tensor | None = None
@@ -148,16 +135,16 @@ def run(
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Makes the steps of a pass from the schedule and the true lengths of its rows. Built once for a pyramid.
+    """Makes the steps of a pass from the schedule and the true lengths of its rows. Built once per pyramid.
 
     Attributes:
         layers: The modules.
-        halves: The parts in which the family runs them.
+        halves: The parts in which the family runs a layer.
         schedule: How many tokens each layer keeps.
         placement: Where a layer reduces.
         cls_only: The last layer computes only CLS.
-        rest_from: From this layer on only CLS is computed; None for no layer.
-        voters: Whose attention the selector wants to know.
+        rest_from: Only CLS is computed from this layer on; None for no layer.
+        voters: Whose attention the selector needs.
     """
 
     layers: Sequence[Any]
@@ -177,7 +164,7 @@ class Plan:
             counts: Tokens of each row.
             dense: Reduce nothing.
             whole: Compute every token of the last layer.
-            seed: Of random choices; each layer gets another.
+            seed: Seed of random choices; each layer adds its number.
         """
         keeps = [None] * len(self.layers) if dense else self._keeps(counts)
         if self.placement == "input":

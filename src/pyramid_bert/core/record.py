@@ -1,4 +1,4 @@
-"""The record of a pass: which token survived to which layer, where the others went, and how far away that is."""
+"""Recorders of a pass: which tokens each layer keeps, where the others go, and the covering radius."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .loop import Nobody, Step
+from .loop import Recorder, Step
 from .reducer import Decision
 from .tokens import Tokens
 
@@ -18,10 +18,10 @@ class LayerTrace:
 
     Attributes:
         layer: The layer that reduced, from 1; 0 for a selection at the input.
-        kept: (B, K) input position of the token in each slot, -1 for empty slots. A slot that holds the mean of a group
-            is named after the first token in it.
-        home: (B, N) input position of the token that now stands for each input token; -1 for pads and tokens that
-            nothing stands for.
+        kept: (B, K) input position of the token in each slot, -1 for empty slots. The mean of a group has the position
+            of the first token of the group.
+        home: (B, N) input position of the token that now represents each input token; -1 for pads and for tokens that
+            none represents.
         radius: (B,) covering radius of this reduction, in the metric of the selection.
     """
 
@@ -31,7 +31,7 @@ class LayerTrace:
     radius: Tensor
 
 
-class Trace(Nobody):
+class Trace(Recorder):
     """All reductions of the last pass, in order, in `layers`.
 
     Record with `Pass(trace, whole=True)`: the last layer then reduces too, though a classifier reads only its CLS.
@@ -39,11 +39,11 @@ class Trace(Nobody):
 
     def __init__(self) -> None:
         self.layers: list[LayerTrace] = []
-        self._slot: Tensor | None = None  # (B, N): the slot in which each input token stands now
+        self._slot: Tensor | None = None  # (B, N): the slot that represents each input token
         self._kept: Tensor | None = None  # (B, slots): the input position of the token in each slot
 
     def start(self, tokens: Tokens, n: int) -> None:
-        """Forgets what was recorded; every real token stands for itself."""
+        """Starts anew; every real token represents itself."""
         self.layers.clear()
         rows, widest = tokens.hidden.shape[:2]
         place = torch.arange(widest, device=tokens.hidden.device).expand(rows, widest)
@@ -70,7 +70,7 @@ class Coverage:
 
     Attributes:
         radius: (B, L) the covering radius; 0 where a layer drops nothing. A selection at the input stands at layer 1.
-        alone: (B, L) the radius that CLS would leave if no other token were kept. 0 likewise.
+        alone: (B, L) the covering radius of CLS without any other token; 0 where a layer drops nothing.
         kept: (B, L) the tokens that each layer keeps.
     """
 
@@ -80,12 +80,12 @@ class Coverage:
 
     @property
     def relative(self) -> Tensor:
-        """(B, L) the radius as a share of what CLS would leave, in 0-1."""
+        """(B, L) the radius as a share of `alone`, in 0-1."""
         return self.radius / self.alone.clamp(min=1e-12)
 
 
 @dataclass
-class Kept(Nobody):
+class Kept(Recorder):
     """Records how many tokens each layer keeps in the last pass, in a model of `layers` layers."""
 
     layers: int
@@ -93,7 +93,7 @@ class Kept(Nobody):
     _found: dict[int, list[int]] = field(default_factory=dict)
 
     def start(self, tokens: Tokens, n: int) -> None:
-        """Forgets what was recorded."""
+        """Starts anew."""
         self._counts = list(tokens.counts)
         self._found.clear()
 
@@ -112,15 +112,15 @@ class Kept(Nobody):
 
 @dataclass
 class Radii(Kept):
-    """Records the covering radius of each layer as well; much lighter than a `Trace`.
+    """Records the covering radius of each layer as well. Cheaper than a `Trace`.
 
-    The core-set knows its radius from choosing; other selectors compute it, for one Gram matrix a layer.
+    For the core-set the radius is a by-product of the selection; other selectors need one Gram matrix per layer.
     """
 
     _radii: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def start(self, tokens: Tokens, n: int) -> None:
-        """Forgets what was recorded."""
+        """Starts anew."""
         super().start(tokens, n)
         self._radii.clear()
 

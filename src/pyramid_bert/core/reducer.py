@@ -1,13 +1,13 @@
-"""Who stays, and what becomes of the others: from tokens to a `Decision`. Built once for a pyramid.
+"""From tokens to a `Decision`: which tokens stay, and what becomes of the others.
 
-On a CPU the compiled loops decide and carry out in one go; the torch code does the same anywhere, and is the reference.
+On a CPU compiled loops decide and reduce in one call. The torch code does the same on any device; it is the reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class Space:
     Attributes:
         metric: "euclidean" or "cosine".
         owner: The model whose `sensitivity` (layers, D, R) projects tokens, so that distances are changes of the
-            answer; None measures between the tokens themselves. In a tuple: torch must not register it as a part.
+            answer; None to compare the tokens themselves. In a tuple, so that torch does not register it.
     """
 
     metric: Metric = "euclidean"
@@ -47,7 +47,7 @@ class Space:
 
 @torch.no_grad()
 def project(hidden: Tensor, directions: Tensor) -> Tensor:
-    """Token vectors (B, N, D) along directions (D, R): (B, N, R), in the precision of distances under autocast too."""
+    """Token vectors (B, N, D) projected on directions (D, R): (B, N, R), in at least fp32 even under autocast."""
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     with torch.autocast(hidden.device.type, enabled=False):
         return hidden.to(dtype) @ directions.to(hidden.device, dtype)
@@ -59,12 +59,12 @@ class Decision:
 
     Attributes:
         counts: Tokens kept, by row.
-        reduction: Which, and where the others go.
-        candidates: What was decided on.
+        reduction: Which tokens are kept, and where the others go.
+        candidates: The tokens as the selector saw them.
         size: (B, K) input tokens behind each kept token; None when attention is not weighted.
-        hidden: (B, K, D) the reduced vectors, where the compiled loops made them already.
-        known_radius: (B,) the covering radius, where choosing gave it.
-        groups_only: No token is kept as it is, so there is no covering radius.
+        hidden: (B, K, D) the reduced vectors, if the compiled loops computed them.
+        known_radius: (B,) the covering radius, if the selection computed it.
+        groups_only: Tokens are averaged and none is kept as it is, so there is no covering radius.
     """
 
     counts: list[int]
@@ -77,12 +77,12 @@ class Decision:
 
     @cached_property
     def grouped(self) -> Reduction:
-        """The reduction with the group of every token, computed if choosing did not need it."""
+        """The reduction with the group of every token, computed now if the selection did not need it."""
         return self.reduction if self.reduction.group is not None else self._to_nearest[0]
 
     @property
     def radius(self) -> Tensor:
-        """(B,) the largest distance from a token to its nearest kept one; 0 where no token is kept as it is."""
+        """(B,) the largest distance from a token to its nearest kept one; 0 when no token is kept as it is."""
         if self.groups_only:
             return self.candidates.hidden.new_zeros(len(self.counts))
         if self.known_radius is not None:
@@ -95,13 +95,13 @@ class Decision:
 
 
 class Reducer:
-    """Decides what happens to tokens at a step.
+    """Decides what happens to tokens at a step. Built once per pyramid.
 
     Args:
-        selector: Who stays.
-        knobs: Settings, of which the selector takes those that it names.
+        selector: Which tokens stay.
+        knobs: Settings of selectors; this one takes those that it names.
         space: Where distances are measured.
-        how: What becomes of the others: they are dropped, weigh on the token nearest to them, or are merged into it.
+        how: What becomes of the others: "drop" them, let them "weigh" on the nearest kept token, or "merge" into it.
     """
 
     def __init__(self, selector: Selector, knobs: Mapping[str, Any], space: Space, how: compiled.How) -> None:
@@ -113,35 +113,36 @@ class Reducer:
     @torch.no_grad()
     def __call__(self, tokens: Tokens, step: Step) -> Decision | None:
         """The decision, or None when every token stays."""
+        assert step.keep is not None
         tokens = tokens.originals()
         candidates = self.space.candidates(tokens, step)
         if isinstance(self.selector, Grouper):
-            candidates.tables = None  # pairs would be read out of them one by one
-        elif self.selector.draws:
-            # One for each layer: which layers reduce depends on the other rows, what they draw must not.
+            candidates.tables = None  # slow for pairs of tokens
+            return self._group(self.selector, tokens, candidates, step.keep)
+        if self.selector.draws:
+            # One per layer: which layers reduce depends on the other rows, and what they draw must not.
             candidates.generator = torch.Generator().manual_seed(step.seed)
-        choose = self._group if isinstance(self.selector, Grouper) else self._choose
-        assert step.keep is not None
-        return choose(tokens, candidates, step.keep)
+        return self._choose(self.selector, tokens, candidates, step.keep)
 
-    # ---- selectors that rank ----
-
-    def _choose(self, tokens: Tokens, candidates: Candidates, keep: Exactly | Covering) -> Decision | None:
-        assert isinstance(self.selector, Ranker)
-        rank: Callable[..., Ranking] = partial(self.selector.rank, **self.knobs)
+    def _choose(
+        self, selector: Ranker, tokens: Tokens, candidates: Candidates, keep: Exactly | Covering
+    ) -> Decision | None:
+        ranking: Ranking | None = None
         if isinstance(keep, Exactly):
-            counts, ranking = list(keep.counts), None
+            counts = list(keep.counts)
         else:
-            options = _clipped(keep, tokens)
-            ranked = rank(candidates, tokens.counts).indices
-            limit = _limit(keep, candidates)
+            ranked = selector.rank(candidates, tokens.counts, **self.knobs).indices
+            options, limit = _clipped(keep, tokens), _limit(keep, candidates)
             counts, radius = shortest_cover(candidates.geometry, ranked, candidates.mask, options, limit)
             ranking = Ranking(ranked[:, : max(counts)], radius)
         if counts == tokens.counts:
             return None
-        if self._can_run_compiled(candidates):
-            return self._choose_compiled(tokens, candidates, counts, ranking, rank)
-        ranking = ranking or rank(candidates, counts)
+        runs_compiled = self._can_run_compiled(candidates)
+        if ranking is None and not (runs_compiled and selector.name == "coreset"):
+            ranking = selector.rank(candidates, counts, **self.knobs)
+        if runs_compiled:
+            return self._choose_compiled(tokens, candidates, counts, ranking)
+        assert ranking is not None
         reduction, size = Reduction.from_index(ranking.indices, counts, candidates.mask), None
         if self.how != "drop":
             merges = self.how == "merge"
@@ -151,41 +152,34 @@ class Reducer:
         return Decision(counts, reduction, candidates, size, known_radius=ranking.radius)
 
     def _can_run_compiled(self, candidates: Candidates) -> bool:
-        """Whether distances are needed, and the compiled loops can compute with them."""
+        """Whether distances are needed, and the compiled loops can use them."""
         ranks_by_distance = self.selector.name == "coreset" and self.knobs["centers_per_step"] != "all"
         if self.how == "drop" and not ranks_by_distance:
             return False
         return candidates.hidden.device.type == "cpu" and compiled.can_run(candidates.geometry)
 
     def _choose_compiled(
-        self,
-        tokens: Tokens,
-        candidates: Candidates,
-        counts: list[int],
-        ranking: Ranking | None,
-        rank: Callable[..., Ranking],
+        self, tokens: Tokens, candidates: Candidates, counts: list[int], ranking: Ranking | None
     ) -> Decision:
+        """Reduces to a ranking or, if there is none yet, to a core-set."""
         geometry, vectors = candidates.geometry, _vectors_to_reduce(tokens)
         size = torch.empty(len(counts), 0) if self.how == "drop" else tokens.sizes
-        if ranking is None and self.selector.name == "coreset":
-            steps = [centers_in_a_step(self.knobs["centers_per_step"], count) for count in counts]
-            made = compiled.reduce_coreset(geometry, vectors, counts, steps, tokens.counts, size, self.how)
-            radius: Tensor | None = geometry.radius(made.squared.clamp(min=0))
-        else:
-            found = ranking or rank(candidates, counts)
-            made = compiled.reduce_ranked(geometry, vectors, found.indices, counts, tokens.counts, size, self.how)
-            radius = found.radius
-        return self._made(made, counts, candidates, vectors, radius)
+        if ranking is not None:
+            made = compiled.reduce_ranked(geometry, vectors, ranking.indices, counts, tokens.counts, size, self.how)
+            return self._made(made, counts, candidates, vectors, ranking.radius)
+        steps = [centers_in_a_step(self.knobs["centers_per_step"], count) for count in counts]
+        made = compiled.reduce_coreset(geometry, vectors, counts, steps, tokens.counts, size, self.how)
+        return self._made(made, counts, candidates, vectors, geometry.radius(made.squared.clamp(min=0)))
 
     def _made(
         self, made: compiled.Arrays, counts: list[int], candidates: Candidates, vectors: Tensor, radius: Tensor | None
     ) -> Decision:
-        """The decision in what the compiled loops filled in."""
+        """The results of the compiled loops as a decision."""
         weighs = self.how != "drop"
         reduction = Reduction(
-            made.index,
+            made.kept,
             group=made.group if weighs else None,
-            mask=Reduction.filled_slots(made.index, counts),
+            mask=Reduction.filled_slots(made.kept, counts),
             share=made.share if self.how == "merge" else None,
         )
         return Decision(
@@ -198,12 +192,16 @@ class Reducer:
             groups_only=isinstance(self.selector, Grouper),
         )
 
-    # ---- selectors that group ----
-
-    def _group(self, tokens: Tokens, candidates: Candidates, keep: Exactly | Covering) -> Decision | None:
-        selector = self.selector
-        assert isinstance(selector, Grouper)
-        counts = list(keep.counts) if isinstance(keep, Exactly) else self._fewest(selector, tokens, candidates, keep)
+    def _group(
+        self, selector: Grouper, tokens: Tokens, candidates: Candidates, keep: Exactly | Covering
+    ) -> Decision | None:
+        if isinstance(keep, Exactly):
+            counts = list(keep.counts)
+        else:  # the fewest groups, among the options, that merges within the radius leave
+            assert selector.count is not None
+            limit = from_radius(_limit(keep, candidates), self.space.metric)
+            found = zip(_clipped(keep, tokens), selector.count(candidates, limit, **self.knobs), strict=True)
+            counts = [min(option for option in row if option >= count) for row, count in found]
         if counts == tokens.counts:
             return None
         size = tokens.sizes
@@ -217,17 +215,9 @@ class Reducer:
         size_after = reduction.sizes(size, max(counts)) if selector.weighs else None
         return Decision(counts, reduction, candidates, size_after, groups_only=True)
 
-    def _fewest(self, selector: Grouper, tokens: Tokens, candidates: Candidates, keep: Covering) -> list[int]:
-        """The fewest groups of each row, among its options, that merges within the radius leave."""
-        assert selector.count is not None
-        limit = from_radius(_limit(keep, candidates), self.space.metric)
-        found = selector.count(candidates, limit, **self.knobs)
-        options = _clipped(keep, tokens)
-        return [min(option for option in row if option >= count) for row, count in zip(options, found, strict=True)]
-
 
 def _vectors_to_reduce(tokens: Tokens) -> Tensor:
-    """What the compiled loops reduce: the vectors, or none where gradients or another precision need torch."""
+    """The vectors that the compiled loops reduce; none when gradients, copies or another precision need torch."""
     hidden = tokens.hidden
     plain = hidden.dtype in (torch.float32, torch.float64) and not hidden.requires_grad and tokens.copies is None
     return hidden.detach().contiguous() if plain else torch.empty(*hidden.shape[:2], 0)

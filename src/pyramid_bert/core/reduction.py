@@ -1,7 +1,7 @@
 """What a decision does to per-token tensors: a `Reduction` is the decision as data, and `apply` carries it out.
 
-Deciding is split from applying, so one decision serves hidden states, sizes and the record of who went where. Kept
-tokens always stand in position order: order of importance would be wrong for models with relative positions.
+One decision serves hidden states, sizes and the trace. Kept tokens stay in position order, which models with relative
+positions need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Reduction:
 
     Attributes:
         index: (B, K) the kept positions, in position order; where groups are averaged, the first token of each.
-        group: (B, N) the slot that each token went to, -1 for none; None when nobody asked.
+        group: (B, N) the slot that each token went to, -1 for none; None when not needed.
         mask: (B, K) bool, False for slots that hold nothing; None when all slots are filled.
         share: (B, N) the weight of each token in the average of its slot; None when kept tokens are taken as they are.
 
@@ -99,11 +99,11 @@ class Reduction:
         Args:
             geometry: Of the input's tokens.
             mask: (B, N) bool: the input's real tokens.
-            skip_cls: Send nothing but CLS itself to CLS; where CLS alone is kept, the others go nowhere.
+            skip_cls: Send no other token to CLS; where only CLS is kept, the others get -1.
         """
         slot, squared = nearest_kept(geometry, self.index, self.mask, skip_cls=skip_cls)
         gone = torch.zeros_like(slot, dtype=torch.bool) if mask is None else ~mask
-        if skip_cls:  # whoever could reach only CLS
+        if skip_cls:  # tokens that could reach only CLS
             position = torch.arange(slot.shape[1], device=slot.device)
             gone = gone | ((slot == 0) & (position > 0))
         group = slot.masked_fill(gone, -1)
@@ -123,7 +123,7 @@ class Reduction:
         table = x.reshape(rows * n, -1)
         start = torch.arange(rows, device=x.device)[:, None] * n  # (B, 1): where each row begins in the table
         if self.share is None:
-            picked = table.index_select(0, (self.index + start).flatten())  # a gather would look up every number
+            picked = table.index_select(0, (self.index + start).flatten())  # faster than gather
             return picked.view(rows, -1, x.shape[2])
         order, begins, slots = self._by_slot()
         share = self.share.gather(1, order).to(x.dtype).flatten()
@@ -133,19 +133,19 @@ class Reduction:
     def _by_slot(self) -> tuple[Tensor, Tensor, int]:
         """The tokens of each row in the order of their slots (B, N), where slots begin (B·K,) in that list, and K."""
         assert self.group is not None
-        home = self.group.clamp(min=0)  # whoever is in no group weighs nothing in slot 0
+        home = self.group.clamp(min=0)  # a token in no group has weight 0 in slot 0
         slots = self.index.shape[1]
         count = home.new_zeros(len(home), slots).scatter_add(1, home, torch.ones_like(home)).flatten()
         return home.sort(dim=1, stable=True).indices, count.cumsum(0) - count, slots
 
     def sizes(self, size: Tensor, slots: int) -> Tensor:
-        """How many input tokens stand behind each slot (B, K), given how many stood behind each token: (B, N)."""
+        """Input tokens behind each slot (B, K), from those behind each token (B, N)."""
         assert self.group is not None
         home = self.group.masked_fill(self.group < 0, slots)
         return F.pad(torch.zeros_like(size[:, :slots]), (0, 1)).scatter_add(1, home, size)[:, :slots]
 
     def replaced(self, x: Tensor) -> Tensor:
-        """`x` (B, N, D) at its full length: every token gives way to the kept one of its group; others stay.
+        """`x` (B, N, D) with every token replaced by the kept one of its group; tokens in no group stay.
 
         Example:
             >>> reduction = Reduction(index=torch.tensor([[0, 2]]), group=torch.tensor([[0, 0, 1, -1]]))
@@ -161,20 +161,17 @@ class Reduction:
         return (stand_in == torch.arange(stand_in.shape[1], device=stand_in.device)) & (self.group >= 0)
 
     def _stand_in(self) -> Tensor:
-        """The position (B, N) of the kept token of each token's group; its own for one that is in no group."""
+        """The position (B, N) of the kept token of each token's group; its own for a token in no group."""
         assert self.group is not None
         own = torch.arange(self.group.shape[1], device=self.group.device).expand_as(self.group)
         return torch.where(self.group < 0, own, self.index.gather(1, self.group.clamp(min=0)))
 
     def then(self, other: Reduction) -> Reduction:
-        """This reduction and then `other`, of the slots of this one, as one. Of the kept: both must choose."""
+        """This reduction followed by `other`, as one. Neither may average."""
         assert self.group is not None
         return Reduction(self.index.gather(1, other.index), other.follow(self.group), other.mask)
 
     def follow(self, slot: Tensor) -> Tensor:
-        """Where tokens that stood in slots `slot` (B, M) of the input stand now; -1 stays -1.
-
-        Composing reductions this way gives the provenance of every token across layers.
-        """
+        """The new slots of tokens in slots `slot` (B, M); -1 stays -1. Composed over layers, this gives provenance."""
         assert self.group is not None
         return self.group.gather(1, slot.clamp(min=0)).masked_fill(slot < 0, -1)

@@ -1,15 +1,15 @@
-"""The selectors by name. Registering one is enough to have it tested, listed in `--help` and usable from a config.
+"""The registry of selectors. A registered selector is tested, listed in `--help` and usable from a config.
 
 A selector either *ranks* the tokens of a row or puts them into *groups*. Its contract:
 
-- it sees the tokens of a batch as `Candidates` and is asked for `k` of them: an int, or one int a row;
-- a ranker returns positions (B, max k) in *rank order*, most important first; row b means its first `k[b]` entries.
+- it gets the tokens of a batch as `Candidates` and keeps `k` of them: an int, or one int per row;
+- a ranker returns positions (B, max k) in *rank order*, most important first; only the first `k[b]` of row b count.
   CLS (position 0) has rank 0, positions are unique, a pad is chosen only when real tokens run out;
-- a grouper returns the slot (B, N) of each token: CLS in slot 0, which it shares with none; -1 for pads;
+- a grouper returns the slot (B, N) of each token: CLS is the only token in slot 0; pads get -1;
 - neither the other rows of the batch nor padding change a row's result, and no gradient flows;
 - randomness comes from `Candidates.generator` only.
 
-One property test holds every registered selector to all of this.
+One property test holds every registered selector to this contract.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Candidates:
         mask: (B, N) bool, True for real tokens; None when all are.
         metric: "euclidean" or "cosine" (1 − cosine similarity).
         size: (B, N) input tokens behind each token; 1 if None.
-        received: (B, N) the attention that each token receives, for selectors that want it.
-        generator: Where randomness comes from; None for selectors that need none.
-        tables: What the vectors were made of, if that is known.
+        received: (B, N) the attention that each token receives, for selectors that need it.
+        generator: The source of randomness; None for selectors that need none.
+        tables: The summands of the vectors, if they are known embeddings.
     """
 
     hidden: Tensor
@@ -71,7 +71,7 @@ class Candidates:
 
     @torch.no_grad()
     def cls_radius(self) -> Tensor:
-        """The covering radius (B,) that CLS would leave if no other token were kept."""
+        """The covering radius (B,) of CLS without any other token."""
         squared = distance_to_cls(self.hidden, self.metric)
         if self.mask is not None:
             squared = squared.masked_fill(~self.mask, 0)
@@ -79,7 +79,7 @@ class Candidates:
 
 
 class Ranking(NamedTuple):
-    """Positions (B, K) in rank order, and the covering radius (B,) of all K where choosing gives it anyway."""
+    """Positions (B, K) in rank order, and the covering radius (B,) of all K if the selection computes it anyway."""
 
     indices: Tensor
     radius: Tensor | None = None
@@ -87,14 +87,14 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranker:
-    """A selector that ranks tokens: the first of them stay as they are.
+    """A selector that ranks tokens; the first ones are kept as they are.
 
     Attributes:
         name: What users write.
         summary: One line for `--help` and the docs.
         rank: `rank(candidates, k, **knobs)`; see the module's docstring.
-        knobs: Which settings the function takes: "centers_per_step".
-        voters: Whose attention it ranks by: of "all" real tokens, or of "cls"; None when it ranks by something else.
+        knobs: The settings that the function takes: "centers_per_step".
+        voters: Whose attention it ranks by: that of "all" real tokens or of "cls"; None if it does not use attention.
         draws: Whether it needs a generator.
         placement: The only placement that makes sense for it, or None.
     """
@@ -110,15 +110,15 @@ class Ranker:
 
 @dataclass(frozen=True)
 class Grouper:
-    """A selector that puts tokens into groups, each of which becomes its mean.
+    """A selector that puts tokens into groups; each group is replaced by its mean.
 
     Attributes:
         name: What users write.
         summary: One line for `--help` and the docs.
         group: `group(candidates, k, **knobs)`; see the module's docstring.
-        knobs: Which settings the function takes: "within" or "window".
+        knobs: The settings that the function takes: "within" or "window".
         weighs: Whether means are weighted by the input tokens behind each token.
-        count: For adaptive lengths: how many groups are left if no merge costs more than a limit (B,).
+        count: For adaptive lengths: the number of groups if no merge costs more than a limit (B,).
     """
 
     name: str
@@ -136,7 +136,7 @@ _REGISTRY: dict[str, Selector] = {}
 
 
 def register(selector: Selector) -> Selector:
-    """Adds a selector to the registry and returns it; a name can be taken only once."""
+    """Adds a selector to the registry and returns it; its name must be new."""
     if selector.name in _REGISTRY:
         raise PyramidError(f"a selector named {selector.name!r} is registered already")
     _REGISTRY[selector.name] = selector
@@ -161,7 +161,7 @@ def selector_names() -> tuple[str, ...]:
 
 
 def counts_per_row(k: Counts, rows: int, n: int) -> list[int]:
-    """`k` as one int a row, each clipped to the `n` tokens there are."""
+    """`k` as one int per row, each at most `n`."""
     if not isinstance(k, Integral | Sequence):
         raise PyramidError(f"k must be an int or one int a row, got {k!r}")
     counts = [int(k)] * rows if isinstance(k, Integral) else list(k)

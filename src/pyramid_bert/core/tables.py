@@ -1,8 +1,8 @@
-"""Distances between embeddings that are sums of a value's vector and a position's, without a Gram matrix a row.
+"""Distances between embeddings of small vocabularies (images, bytes), without a Gram matrix per row.
 
-Images and bytes have few values, so the tokens of all rows are made of the same few vectors. Inner products of sums
-are sums of inner products: of values with values, values with positions, and positions with positions. These tables
-are made once a pass; what a token's products with all others are is then read out of them.
+An embedding is the sum of a value's vector and a position's. The inner product of two sums is a sum of inner products:
+values with values, values with positions, positions with positions. These three tables are computed once per pass and
+looked up for each token.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from .distances import snap_limit
 
-_ATTRIBUTE = "_pyramid_summands"  # under which embeddings carry what they were made of, until the encoder takes it
-# Relative to LayerNorm's bias, not to CLS, distances cancel when tokens lie much closer to CLS than to the bias: below
-# this share, squared, fp32 could tell them apart only roughly.
+_ATTRIBUTE = "_pyramid_summands"  # the attribute of the embeddings that holds their summands until the encoder takes it
+# Products are relative to LayerNorm's bias, so distances cancel when tokens lie much closer to CLS than to the bias.
+# Below this share of the squared norm, fp32 is not exact enough.
 _NEAREST = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Summands:
-    """What embeddings were made of: LayerNorm(values[ids] + positions[:N]).
+    """The summands of embeddings LayerNorm(values[ids] + positions[:N]).
 
     Attributes:
         ids: (B, N) which value each token has.
@@ -38,28 +38,28 @@ class Summands:
     norm: nn.LayerNorm
 
     def leave_with(self, hidden: Tensor) -> None:
-        """Lets `hidden`, which was made of these, carry them."""
+        """Attaches these summands to `hidden`, the embeddings that they give."""
         setattr(hidden, _ATTRIBUTE, (self, _version(hidden)))
 
     @classmethod
     def taken_from(cls, hidden: Tensor) -> Summands | None:
-        """What `hidden` carries, if it is still as it was made. It carries nothing any more then."""
+        """Takes the summands off `hidden`; None if there are none or `hidden` was changed since."""
         found, version = hidden.__dict__.pop(_ATTRIBUTE, (None, None))
         return found if isinstance(found, Summands) and version == _version(hidden) else None
 
     def cut(self, n: int) -> Summands:
-        """Of the first `n` tokens."""
+        """The summands of the first `n` tokens."""
         return replace(self, ids=self.ids[:, :n])
 
 
 def _version(x: Tensor) -> int | None:
-    """Changes when a tensor is written to; None where torch does not count."""
+    """A number that changes when a tensor is written to; None in inference mode, where torch does not count."""
     return None if x.is_inference() else x._version
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Inner products read out of tables. Has what `distance.Gram` has, but is relative to LayerNorm's bias, not to CLS.
+    """Inner products read out of tables. Has the methods of `distances.Gram`, but is relative to LayerNorm's bias.
 
     Attributes:
         ids: (B, N) which value each token has.
@@ -82,7 +82,7 @@ class Sums:
     @classmethod
     @torch.no_grad()
     def of(cls, made_of: Summands) -> Sums:
-        """The tables. In fp32 (fp64 for fp64 weights), whatever autocast says."""
+        """The tables, in fp32 (fp64 for fp64 weights) even under autocast."""
         ids, norm = made_of.ids.contiguous(), made_of.norm
         n = ids.shape[1]
         dtype = torch.promote_types(made_of.values.dtype, torch.float32)
@@ -96,25 +96,20 @@ class Sums:
         return cls(ids, own, crossed, crossed.T.contiguous(), placed, scale, squares)
 
     @property
-    def rows(self) -> int:
-        """B."""
-        return len(self.ids)
-
-    @property
     def is_exact(self) -> bool:
-        """Whether distances are large enough beside what they are differences of."""
+        """Whether distances are large enough, compared with the products that they are differences of."""
         return bool((self.to_cls.amax(1) > _NEAREST * self.squares.amax(1)).all())
 
     @property
     def source(self) -> tuple[Any, ...]:
-        """For compiled loops: ids, the tables (that of positions and values both ways round), and scales."""
-        ids = self.ids.int().numpy().view("uint32")  # no index counts from the end: the loop can take many at once
+        """The tables, for compiled loops; that of positions and values in both orders."""
+        ids = self.ids.int().numpy().view("uint32")  # unsigned, so that the loop can be vectorised
         tables = (self.of_values, self.crossed, self.by_value, self.of_positions, self.scale)
         return ids, *(table.numpy() for table in tables)
 
     def split(self, parts: int) -> tuple[Sums, ...]:
-        """The same tables for some rows at a time."""
-        rows = -(-self.rows // parts)
+        """The same tables for consecutive rows."""
+        rows = -(-len(self.ids) // parts)
         found = zip(*(torch.split(x, rows) for x in (self.ids, self.scale, self.squares)), strict=True)
         return tuple(replace(self, ids=ids, scale=scale, squares=squares) for ids, scale, squares in found)
 

@@ -22,16 +22,16 @@ class Tokens:
 
     Attributes:
         hidden: (B, N, D). Inside a layer that computes only CLS: (B, 1, D).
-        counts: Real tokens of each row, known on the host, so that nothing is read back from the device.
+        counts: Real tokens of each row, kept on the host so that nothing is read back from the device.
         mask: (B, N) bool; None when no row has pads.
         size: (B, N) input tokens behind each token; None when that is 1 or attention is not weighted.
-        positions: (B, N) the input position of each token; None before anything was reduced.
-        received: (B, N) the attention that each token received in this layer, if the selector wants it.
-        resting: (B, N - 1, D) the others, inside a layer that computes only CLS.
-        copies: With "replace": whose copy each token is; `counts` is then of those that are no copies.
-        tables: What the tokens were made of, before the first layer and if known.
-        masks: What the family made of mask and size for its attention; made again after each reduction.
-        given: The input of the layer that is running, if somebody listens to it.
+        positions: (B, N) the input position of each token; None before the first reduction.
+        received: (B, N) the attention that each token received in this layer, if the selector needs it.
+        resting: (B, N - 1, D) the other tokens, inside a layer that computes only CLS.
+        copies: With "replace": the original of each token; `counts` then counts originals.
+        tables: The summands of the embeddings, before the first layer and if known.
+        masks: The family's attention masks for `mask` and `size`; computed again after each reduction.
+        given: The input of the current layer, if it has forward hooks.
     """
 
     hidden: Tensor
@@ -48,12 +48,14 @@ class Tokens:
 
     @classmethod
     def of(cls, hidden: Tensor, mask: Tensor | None, *, replaces: bool = False) -> Tokens:
-        """The tokens of a pass: real ones pushed to the left, padding cut off. Reads the true lengths, once a pass.
+        """The tokens at the start of a pass: real tokens moved to the left, padding cut off.
+
+        Reads the true lengths from the device, once per pass.
 
         Args:
             hidden: (B, N, D) embeddings, CLS first.
             mask: (B, N) bool, True for real tokens; None when all are.
-            replaces: Reductions will write copies over tokens instead of removing them.
+            replaces: Reductions overwrite tokens with copies instead of removing them.
         """
         rows, n, _ = hidden.shape
         counts, tables, positions = [n] * rows, Summands.taken_from(hidden), None
@@ -86,9 +88,9 @@ class Tokens:
         return torch.ones(self.hidden.shape[:2], dtype=dtype, device=self.hidden.device)
 
     def key_bias(self) -> Tensor | None:
-        """What is added to the logits of each key (B, 1, 1, N): log(size), and a large negative number for pads.
+        """The bias (B, 1, 1, N) of attention scores: log(size) for real keys, a large negative number for pads.
 
-        A key with log(s) added weighs as much as s copies of it (the paper's Remark 1).
+        A key with a bias of log(s) weighs as much as s copies of it (the paper's Remark 1).
         """
         if self.mask is None and self.size is None:
             return None
@@ -102,7 +104,7 @@ class Tokens:
         return bias[:, None, None, :]
 
     def originals(self) -> Tokens:
-        """The tokens that are not copies of others; these very tokens unless reductions replace."""
+        """The tokens that are not copies; `self` unless reductions replace."""
         if self.copies is None:
             return self
         hidden = self.copies.apply(self.hidden)  # (B, K, D)
@@ -116,7 +118,7 @@ class Tokens:
     def reduced(self, decision: Decision) -> Tokens:
         """The tokens after a decision."""
         if self.copies is not None:
-            # A copy follows its original: rounding, which may tell equal vectors apart, does not decide where it goes.
+            # A copy follows its original. Equal vectors may differ by rounding, which must not decide where it goes.
             copies = self.copies.then(decision.reduction)
             return Tokens(copies.replaced(self.hidden), decision.counts, self.mask, copies=copies, given=self.given)
         reduction, slots = decision.reduction, max(decision.counts)
@@ -131,9 +133,9 @@ class Tokens:
         )
 
     def rejoined(self) -> Tokens:
-        """CLS, which was computed without the others, in front of them again."""
+        """The tokens after a layer that computed only CLS, with the resting ones behind it."""
         assert self.resting is not None
         hidden = torch.cat([self.hidden, self.resting], dim=1)
-        if self.copies is not None:  # a copy of CLS goes on with it
+        if self.copies is not None:  # copies of CLS change with it
             hidden = self.copies.replaced(hidden)
         return replace(self, hidden=hidden, resting=None)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
+from ..files import to_json
 from .explanation import Explanation
-from .terminal import Stage, fate, pieces, prediction_texts, stages
-
-# Placeholder of the page -> the file that goes there.
-_PARTS = {"__TEMPLATE__": "token_pyramid.html", "__SCRIPT__": "token_pyramid.js"}
-_PLACEHOLDER = "__EXPLANATION__"
+from .terminal import fate, pieces, prediction_texts, stages
 
 
 def explanation_html(explanation: Explanation) -> str:
@@ -22,9 +18,6 @@ def explanation_html(explanation: Explanation) -> str:
     The same string serves as a file and as the output of a notebook cell. Each picture is built in its own shadow root
     without ids, so several pictures do not clash and their style does not leak into the notebook. (An iframe needs a
     fixed height.)
-
-    Args:
-        explanation: What `PyramidClassifier.explain` returned.
 
     Example:
         >>> from pyramid_bert.explain.explanation import Explanation, LayerView
@@ -35,9 +28,8 @@ def explanation_html(explanation: Explanation) -> str:
         (True, True)
     """
     page = part("explanation.html")
-    for place, name in _PARTS.items():
-        page = page.replace(place, part(name))
-    return page.replace(_PLACEHOLDER, script_safe(payload(explanation)))
+    page = page.replace("__TEMPLATE__", part("token_pyramid.html")).replace("__SCRIPT__", part("token_pyramid.js"))
+    return page.replace("__EXPLANATION__", script_safe(payload(explanation)))
 
 
 def part(name: str) -> str:
@@ -50,8 +42,8 @@ def payload(explanation: Explanation) -> dict[str, Any]:
     pyramid, dense, differ = prediction_texts(explanation)
     return {
         "text": explanation.text,
-        "tokens": [{"text": piece.text, "attached": piece.attached} for piece in pieces(explanation.tokens)],
-        "stages": [_stage(stage) for stage in stages(explanation)],
+        "tokens": [asdict(piece) for piece in pieces(explanation.tokens)],
+        "stages": [asdict(stage) for stage in stages(explanation)],
         "pyramid": pyramid,
         "dense": dense,
         "differ": differ,
@@ -59,12 +51,6 @@ def payload(explanation: Explanation) -> dict[str, Any]:
         "fate": fate(explanation.settings),
         "settings": [[name, _setting(value)] for name, value in explanation.settings.items()],
     }
-
-
-def _stage(stage: Stage) -> dict[str, Any]:
-    # JSON has no NaN and no infinity.
-    radius = stage.radius if stage.radius is not None and math.isfinite(stage.radius) else None
-    return {"label": stage.label, "kept": stage.kept, "home": stage.home, "radius": radius}
 
 
 def _setting(value: Any) -> str:
@@ -75,4 +61,4 @@ def _setting(value: Any) -> str:
 
 def script_safe(data: Any) -> str:
     """JSON in ASCII that cannot end the script element around it, nor open a comment or another one."""
-    return json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return to_json(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

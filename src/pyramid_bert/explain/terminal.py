@@ -33,8 +33,9 @@ FATES = {
     "replaced by": "survivor ← tokens that became copies of it",
     "pooled into": "first token ← tokens pooled into its place",
 }
-# Control characters (escape sequences), directional overrides and joiners, lone surrogates, line separators.
-_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_PAD = "\ue000"  # fills a dropped token's place; a space would let a line break there
+# Control characters (escape sequences), directional overrides and joiners, surrogates, private use, line separators.
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 # As wide as what they replace, so lines keep their width.
 _ASCII = str.maketrans(
     {"·": ".", "–": "-", "←": "<", "…": "~", "×": "x", "“": '"', "”": '"', "\N{REPLACEMENT CHARACTER}": "?"}
@@ -144,106 +145,79 @@ def token_pyramid(explanation: Explanation, width: int | None = None) -> Rendera
 
 
 @dataclass(frozen=True)
-class _Item:
-    """Something to print on a line: a token, or the mark of dropped ones."""
-
-    text: str
-    attached: bool = False
-    style: str = ""
-
-
-@dataclass(frozen=True)
 class _TokenPyramid:
-    """Laid out when printed, when the width is known."""
+    """Laid out when it is printed, because the width is known only then."""
 
     explanation: Explanation
     width: int | None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = min(self.width or options.max_width, options.max_width)
-        shown = [
-            Piece(_printable(piece.text, options.encoding), piece.attached) for piece in pieces(self.explanation.tokens)
-        ]
+        encoding, width = options.encoding, min(self.width or options.max_width, options.max_width)
+        shown = [Piece(_printable(piece.text, encoding), piece.attached) for piece in pieces(self.explanation.tokens)]
         sections = (
-            _pyramid(self.explanation, shown, width),
-            _homes(self.explanation, shown, width),
-            _answers(self.explanation, width, options.encoding),
+            list(_pyramid(console, self.explanation, shown, width)),
+            list(_homes(console, self.explanation, shown, width)),
+            list(_wrapped(console, _answers(self.explanation, encoding), width)),
         )
-        for number, section in enumerate(sections):
-            lines = list(section)
+        for number, lines in enumerate(sections):
             for line in [Text(), *lines] if number and lines else lines:
-                line.rstrip()
                 # The length stays the same, so styles keep their places.
-                if _encodable(line.plain, options.encoding) != line.plain:
-                    line.plain = _encodable(line.plain.translate(_ASCII), options.encoding)
+                line.plain = line.plain.replace(_PAD, " ")
+                line.rstrip()
+                if _encodable(line.plain, encoding) != line.plain:
+                    line.plain = _encodable(line.plain.translate(_ASCII), encoding)
                 line.no_wrap = True
                 yield line
 
 
-def _pyramid(explanation: Explanation, shown: Sequence[Piece], width: int) -> Iterator[Text]:
+def _pyramid(console: Console, explanation: Explanation, shown: Sequence[Piece], width: int) -> Iterator[Text]:
     """A block of lines per stage: label, tokens left, radius, and the tokens beside or below."""
-    rows, total = stages(explanation), len(shown)
-    counts = [f"{len(stage.kept)}/{total}" for stage in rows]
+    rows = stages(explanation)
+    counts = [f"{len(stage.kept)}/{len(shown)}" for stage in rows]
     radii = ["–" if stage.radius is None else f"{stage.radius:.2f}" for stage in rows]
-    label_width = max(len(stage.label) for stage in rows)
-    count_width = max(4, *map(len, counts))
-    radius_width = max(6, *map(len, radii))
-    indent = label_width + count_width + radius_width + 6
+    widths = max(len(stage.label) for stage in rows), max(4, *map(len, counts)), max(6, *map(len, radii))
+    indent = sum(widths) + 6
     beside = width - indent >= MIN_TOKEN_WIDTH
     indent = indent if beside else 2
     room = max(width - indent, 1)
     shown = [Piece(_crop(piece.text, room), piece.attached) for piece in shown]
-    aligned = len(_wrap(_in_place(shown, rows[0], last=False), room)) <= MAX_ALIGNED_LINES
+    aligned = len(_token_line(shown, rows[0], last=False, aligned=True).wrap(console, room)) <= MAX_ALIGNED_LINES
     if beside:
-        yield Text(f"{'':{label_width}}  {'left':>{count_width}}  {'radius':>{radius_width}}", style=DIM)
+        yield Text(f"{'':{widths[0]}}  {'left':>{widths[1]}}  {'radius':>{widths[2]}}", style=DIM)
     for stage, count, radius in zip(rows, counts, radii, strict=True):
-        items = (_in_place if aligned else _listed)(shown, stage, last=stage is rows[-1])
-        lines = _wrap(items, room)
-        while len(lines) > 1 and not lines[-1].plain.strip(" ·"):
+        lines = _token_line(shown, stage, last=stage is rows[-1], aligned=aligned).wrap(console, room)
+        while len(lines) > 1 and not lines[-1].plain.strip(f" ·{_PAD}"):
             lines.pop()
         if beside:
-            head = Text.assemble(
-                (f"{stage.label:{label_width}}", LABEL),
-                f"  {count:>{count_width}}  ",
-                (f"{radius:>{radius_width}}  ", DIM),
-            )
+            number = f"  {count:>{widths[1]}}  "
+            head = Text.assemble((f"{stage.label:{widths[0]}}", LABEL), number, (f"{radius:>{widths[2]}}  ", DIM))
             yield head + lines[0]
         else:
-            head_items = [*_phrase(stage.label, LABEL), _Item(count), *_phrase(f"radius {radius}", DIM)]
-            yield from _paragraph(Text(), head_items, width)
+            head = Text.assemble((stage.label, LABEL), f" {count} ", (f"radius {radius}", DIM))
+            yield from _wrapped(console, head, width)
         for line in lines[1:] if beside else lines:
             yield Text(" " * indent) + line
 
 
-def _in_place(shown: Sequence[Piece], stage: Stage, *, last: bool) -> list[_Item]:
-    """All tokens, with a dot as wide as the token for dropped ones."""
-    kept = set(stage.kept)
-    return [
-        _Item(piece.text, piece.attached, _style(position, last))
-        if position in kept
-        else _Item("·".center(cell_len(piece.text)), piece.attached, DIM)
-        for position, piece in enumerate(shown)
-    ]
-
-
-def _listed(shown: Sequence[Piece], stage: Stage, *, last: bool) -> list[_Item]:
-    """The tokens left, with one dot for all tokens dropped between two of them."""
-    kept = set(stage.kept)
-    items = []
-    for is_kept, run in groupby(enumerate(shown), key=lambda pair: pair[0] in kept):
-        members = list(run)
-        if is_kept:
-            items += [_Item(piece.text, piece.attached, _style(position, last)) for position, piece in members]
+def _token_line(shown: Sequence[Piece], stage: Stage, *, last: bool, aligned: bool) -> Text:
+    """The tokens left, with a dot for each dropped one, as wide as that (`aligned`), or one dot for several."""
+    kept, text = set(stage.kept), Text()
+    for position, piece in enumerate(shown):
+        if position in kept:
+            word, style = piece.text, _style(position, last)
+        elif aligned or position == 0 or position - 1 in kept:
+            word, style = "·".center(cell_len(piece.text) if aligned else 1, _PAD), DIM
         else:
-            items.append(_Item("·", members[0][1].attached, DIM))
-    return items
+            continue
+        text.append("" if piece.attached or position == 0 else " ").append(word, style)
+    return text
 
 
 def _style(position: int, last: bool) -> str:
     return CLS if position == 0 else LAST if last else ""
 
 
-def _homes(explanation: Explanation, shown: Sequence[Piece], width: int) -> Iterator[Text]:
+def _homes(console: Console, explanation: Explanation, shown: Sequence[Piece], width: int) -> Iterator[Text]:
     """Which tokens each survivor of the last layer stands for; nothing when all are left."""
     final = stages(explanation)[-1]
     if len(final.kept) == len(shown):
@@ -252,52 +226,43 @@ def _homes(explanation: Explanation, shown: Sequence[Piece], width: int) -> Iter
     for position, home in enumerate(final.home):
         if position != home and home in guests:
             guests[home].append(position)
-    forgotten = [position for position, home in enumerate(final.home) if home not in guests]
     hosts = sorted((home for home in guests if guests[home]), key=lambda home: -len(guests[home]))
-    listed, others = sorted(hosts[:MAX_HOMES]), hosts[MAX_HOMES:]
-    legend = _phrase(f"({FATES[fate(explanation.settings)]})", DIM)
-    yield from _paragraph(Text(), [*_phrase("where the others went", LAST), *legend], width)
+    listed, others = sorted(hosts[:MAX_HOMES]), sorted(hosts[MAX_HOMES:])
+    title = Text.assemble(("where the others went ", LAST), (f"({FATES[fate(explanation.settings)]})", DIM))
+    yield from _wrapped(console, title, width)
     names = {home: _name(home, shown) for home in listed}
     room = min(max(map(cell_len, names.values()), default=0), width // 3)
     for home in listed:
         name = _crop(names[home], room)
-        head = Text("  " + " " * (room - cell_len(name))) + Text(name, _style(home, True)) + Text(" ← ", DIM)
-        yield from _paragraph(head, _commas(_words(guests[home], shown)), width)
-    if others:
-        count = sum(len(guests[home]) for home in others)
-        yield from _remark(f"and {len(others)} more, with {count} tokens:", _words(sorted(others), shown), width)
-    yield from _remark("only themselves:", _words([home for home in guests if not guests[home]], shown), width)
-    yield from _remark("forgotten:", _words(forgotten, shown), width)
+        head = Text.assemble(" " * (2 + room - cell_len(name)), (name, _style(home, True)), (" ← ", DIM))
+        yield from _wrapped(console, Text(_words(guests[home], shown)), width, head)
+    count = sum(len(guests[home]) for home in others)
+    for remark, positions in (
+        (f"and {len(others)} more, with {count} tokens: ", others),
+        ("only themselves: ", [home for home in guests if not guests[home]]),
+        ("forgotten: ", [position for position, home in enumerate(final.home) if home not in guests]),
+    ):
+        if positions:
+            text = Text.assemble((remark, DIM), _words(positions, shown))
+            yield from _wrapped(console, text, width, Text("  "))
 
 
-def _remark(title: str, words: list[str], width: int) -> Iterator[Text]:
-    if words:
-        yield from _paragraph(Text("  "), [*_phrase(title, DIM), *_commas(words)], width)
-
-
-def _answers(explanation: Explanation, width: int, encoding: str) -> Iterator[Text]:
+def _answers(explanation: Explanation, encoding: str) -> Text:
     *answers, differ = prediction_texts(explanation)
-    pyramid, dense = (_phrase(_printable(str(answer), encoding), LAST) for answer in answers)
-    items = [_Item("pyramid:", style=LABEL), *pyramid, _Item("·", style=DIM), _Item("dense:", style=LABEL), *dense]
-    yield from _paragraph(Text(), items + _phrase("(differs)" if differ else "", "bold red"), width)
+    pyramid, dense = ((_printable(str(answer), encoding), LAST) for answer in answers)
+    verdict = (" (differs)" if differ else "", "bold red")
+    return Text.assemble(("pyramid: ", LABEL), pyramid, (" · ", DIM), ("dense: ", LABEL), dense, verdict)
 
 
-def _phrase(text: str, style: str) -> list[_Item]:
-    return [_Item(word, style=style) for word in text.split()]
+def _wrapped(console: Console, text: Text, width: int, head: Text | None = None) -> Iterator[Text]:
+    """The lines of `text` after `head`, later lines indented as far as it reaches."""
+    head = head or Text()
+    for number, line in enumerate(text.wrap(console, max(width - head.cell_len, 1), overflow="ellipsis")):
+        yield (Text(" " * head.cell_len) if number else head) + line
 
 
 def _crop(text: str, room: int) -> str:
     return text if cell_len(text) <= room else set_cell_size(text, room - 1).rstrip() + "…"
-
-
-def _paragraph(head: Text, items: list[_Item], width: int) -> Iterator[Text]:
-    """The items after `head`, later lines indented as far as it reaches."""
-    for number, line in enumerate(_wrap(items, max(width - head.cell_len, 1))):
-        yield (Text(" " * head.cell_len) if number else head) + line
-
-
-def _commas(words: list[str]) -> list[_Item]:
-    return [_Item(word + "," * (number < len(words))) for number, word in enumerate(words, start=1)]
 
 
 def _name(position: int, shown: Sequence[Piece]) -> str:
@@ -308,8 +273,8 @@ def _name(position: int, shown: Sequence[Piece]) -> str:
     return f"“{piece.text}”" if all(unicodedata.category(letter)[0] == "P" for letter in piece.text) else piece.text
 
 
-def _words(positions: Iterable[int], shown: Sequence[Piece]) -> list[str]:
-    """The tokens by name, neighbouring pieces of a word as one, repeated ones counted."""
+def _words(positions: Iterable[int], shown: Sequence[Piece]) -> str:
+    """The tokens by name, neighbouring pieces of a word as one, repeated ones counted, with commas between."""
     words: list[str] = []
     previous = None
     for position in positions:
@@ -319,35 +284,8 @@ def _words(positions: Iterable[int], shown: Sequence[Piece]) -> list[str]:
             words.append(_name(position, shown))
         previous = position
     counted = [word if count == 1 else f"{word} ×{count}" for word, count in Counter(words).items()]
-    return counted if len(counted) <= MAX_GUESTS else [*counted[:MAX_GUESTS], f"{len(counted) - MAX_GUESTS} more"]
-
-
-def _wrap(items: Sequence[_Item], room: int) -> list[Text]:
-    """The items as lines of at most `room` cells, at least one; words stay whole where they can."""
-    lines = [Text()]
-    for word in _by_word(items):
-        needed = sum(cell_len(item.text) for item in word)
-        if lines[-1].plain and lines[-1].cell_len + 1 + needed > room:
-            lines.append(Text())
-        elif lines[-1].plain:
-            lines[-1].append(" ")
-        for item in word:
-            text = _crop(item.text, room)
-            if lines[-1].cell_len + cell_len(text) > room:
-                lines.append(Text())
-            lines[-1].append(text, item.style)
-    return lines
-
-
-def _by_word(items: Sequence[_Item]) -> Iterator[list[_Item]]:
-    word: list[_Item] = []
-    for item in items:
-        if word and not item.attached:
-            yield word
-            word = []
-        word.append(item)
-    if word:
-        yield word
+    more = [f"{len(counted) - MAX_GUESTS} more"] if len(counted) > MAX_GUESTS else []
+    return ", ".join([*counted[:MAX_GUESTS], *more])
 
 
 def _printable(text: str, encoding: str) -> str:

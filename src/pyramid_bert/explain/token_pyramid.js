@@ -187,7 +187,7 @@ function start(root, data) {
   return step;
 }
 
-// Draws `data` into `host`, in a shadow root that neither leaks its style nor takes the page's; returns what steps it to a layer.
+// Draws `data` into a shadow root of `host`, so that styles do not mix; returns a function that steps to a layer.
 function drawTokenPyramid(host, template, data) {
   const root = host.attachShadow({ mode: "open" });
   root.append(template.content.cloneNode(true));

@@ -1,4 +1,4 @@
-"""What a layer is: one table with a row a family, surgery on models, and saved pyramids made from the table.
+"""Model families: one table with a row per family, surgery on models, and classes of saved pyramids.
 
 Importing this package makes saved pyramids known to transformers' Auto classes.
 """

@@ -1,4 +1,4 @@
-"""What a selection at the input changes around the encoder, and what embeddings tell it of themselves."""
+"""What a selection at the input changes in the embeddings: no dropout, and a hook that passes on their summands."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from torch.utils.hooks import RemovableHandle
 from ..core import compiled
 from ..core.tables import Summands
 
-_MOST_VALUES = 1024  # of a vocabulary, for the table of its products to be small
+_MOST_VALUES = 1024  # the largest vocabulary for which the table of products is small
 _GIVEN = ("inputs_embeds", "position_ids", "past_key_values_length")
 
 
 class AtInput:
-    """Listens to embeddings and takes their dropout away; `remove` undoes both.
+    """Puts a hook on embeddings and turns their dropout off; `remove` undoes both.
 
-    Dropout before the choice would let noise choose, and other tokens in training than in evaluation.
+    Dropout before the selection would add noise to it, so that training and evaluation would choose other tokens.
+    The hook is put on once, at surgery, and keeps no state: threads can share the model.
     """
 
     def __init__(self, embeddings: Any, hooks: Sequence[RemovableHandle] = ()) -> None:
-        # First of all hooks, so that what another one makes of the embeddings carries nothing.
+        # The first hook: if another one changes the embeddings, the result carries no summands.
         listening = embeddings.register_forward_hook(leave_summands, prepend=True, with_kwargs=True)
         self._hooks = (listening, *hooks)
         self._dropout, self._p = embeddings.dropout, embeddings.dropout.p
         self._dropout.p = 0.0
 
     def remove(self) -> None:
-        """Puts dropout back, and takes the hooks off."""
+        """Turns dropout on again and removes the hooks."""
         self._dropout.p = self._p
         for hook in self._hooks:
             hook.remove()
 
 
 def leave_summands(embeddings: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """A forward hook of embeddings: leaves with their output what it was made of, or does nothing.
+    """A forward hook of embeddings: attaches their summands to the output, if `tables` can use them.
 
-    It does nothing unless tables serve: on a CPU with numba and full precision, for a small vocabulary, positions in
-    order, one type of token, no dropout, and parts that are what they seem: plain ones that nobody else has hooked.
+    It can on a CPU with numba in full precision, for a small vocabulary, positions in order, one token type and no
+    dropout, if all modules are plain and have no other hooks.
     """
     if not isinstance(output, Tensor) or output.device.type != "cpu" or not compiled.available():
         return
@@ -62,7 +63,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _is_plain(embeddings: Any) -> bool:
-    """Whether embeddings are LayerNorm(value + position), and nothing else has a say in it."""
+    """Whether embeddings are LayerNorm(value + position) and nothing else."""
     words, places, norm = (
         getattr(embeddings, name, None) for name in ("word_embeddings", "position_embeddings", "LayerNorm")
     )

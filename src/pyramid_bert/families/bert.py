@@ -1,9 +1,9 @@
 """BERT (transformers' `BertModel` and the classifiers on top of it).
 
-What differs from `BertEncoder`: layers are run in two halves with a reduction between them, the last layer may compute
-CLS alone, and the mask is taken apart once and rebuilt for the tokens that are left. Layers, parameters and state-dict
-keys are the same objects. Forward hooks on a layer and on its self-attention fire as before; hooks on the
-`BertAttention` between them, and pre-hooks of both, do not, since neither is called as a whole.
+What differs from `BertEncoder`: layers run in two halves with a reduction between them, the last layer may compute only
+CLS, and the mask is rebuilt for the tokens that are left. Layers, parameters and state-dict keys are the same objects.
+Forward hooks on a layer and on its self-attention fire as before; hooks on the `BertAttention` between them and all
+pre-hooks do not, since these modules are not called as a whole.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
 from transformers.utils.generic import ModelOutput
 
-from ..core.attention import received_attention
+from ..core.baselines import received_attention
 from ..core.encoder import PyramidEncoder
 from ..core.loop import Pass
 from ..errors import UnsupportedModelError
-from .halves import TwoHalves, Votes, checkpointed, fire_hooks
+from .halves import TwoHalves, Votes, checkpointed, fire_hooks, run_encoder
 from .reading import can_read_without_keys, read_without_keys
 
 ATTENTION_IMPLEMENTATIONS = ("eager", "sdpa")
@@ -43,7 +42,7 @@ class BertHalves(TwoHalves):
 
 
 class BertPyramidEncoder(PyramidEncoder):
-    """Stands in for `BertEncoder` and answers the calls that `BertModel` makes."""
+    """Replaces `BertEncoder` and takes the calls that `BertModel` makes."""
 
     def forward(
         self,
@@ -57,13 +56,11 @@ class BertPyramidEncoder(PyramidEncoder):
         """Runs the pyramid on what `BertModel` passes to its encoder."""
         if encoder_hidden_states is not None or past_key_values is not None:
             raise UnsupportedModelError("a pyramid is an encoder; cross-attention and caches of decoders do not apply")
-        wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
-        hidden = self.run(hidden_states, key_mask(attention_mask), pyramid_pass, whole=bool(wants_all))
-        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+        return run_encoder(self, hidden_states, key_mask(attention_mask), pyramid_pass, kwargs)
 
 
 def check_bert(encoder: Any) -> None:
-    """Raises unless `encoder` is a `BertEncoder` that a pyramid can stand in for."""
+    """Raises unless `encoder` is a `BertEncoder` that a pyramid can replace."""
     if not isinstance(encoder, BertEncoder):
         raise UnsupportedModelError(f"expected a BertEncoder, found {type(encoder).__name__}")
     if encoder.config.is_decoder:
@@ -72,7 +69,7 @@ def check_bert(encoder: Any) -> None:
 
 
 def check_implementation(config: Any) -> None:
-    """Raises unless the attention implementation is one that takes an additive mask of any shape."""
+    """Raises unless the attention implementation takes an additive mask of any shape."""
     if config._attn_implementation not in (*ATTENTION_IMPLEMENTATIONS, None):
         raise UnsupportedModelError(
             f"attention implementation {config._attn_implementation!r} is not supported; load the model with "
@@ -83,8 +80,8 @@ def check_implementation(config: Any) -> None:
 def key_mask(mask: Tensor | None) -> Tensor | None:
     """The (B, N) bool mask of real tokens behind any mask form that transformers passes to an encoder.
 
-    Takes None, (B, N), and (B, 1, 1 or N, N) in bool or additive float form; refuses masks that differ between
-    queries or that bias keys, for which dropping tokens is not defined here.
+    Takes None, (B, N), and (B, 1, 1 or N, N) in bool or additive float form. Raises for masks that differ between
+    queries or add a bias to keys.
     """
     if mask is None:
         return None

@@ -1,18 +1,18 @@
-"""BigBird behind a selection at the input: fewer tokens, in whole blocks, go through its own layers.
+"""BigBird with a selection at the input: its own layers run on fewer tokens, in whole blocks.
 
-Nothing else can be narrowed: block-sparse attention takes the tokens of all layers in the same blocks, and its masks
-are 0 or 1. Three things of transformers' BigBird are not left as they are:
+Layers cannot reduce: block-sparse attention uses the same blocks in all layers, and its masks are 0 or 1. Three things
+differ from transformers' BigBird:
 
-- it turns to full attention, for good and with no more than a log line, when one input is shorter than block-sparse
-  attention needs; here that is an error, and the model stays as it was;
-- in evaluation it puts block 0 in the place of all random blocks; here they are those of training, as in Long Range
+- when an input is too short for block-sparse attention, transformers switches the model to full attention for good and
+  only logs it; here that is an error, and the model does not change;
+- in evaluation transformers uses block 0 for all random blocks; here they are those of training, as in Long Range
   Arena, so that a model is evaluated as it was trained;
-- it seeds numpy's global generator in every pass; here the generator is put back, also after what gradient
-  checkpointing runs a second time.
+- transformers seeds numpy's global generator in every pass; here its state is restored, also after recomputation for
+  gradient checkpointing.
 
-In the last layer a classifier reads CLS alone. CLS stands in the first block, whose queries see every key, so its own
-attention is a plain one of a single query, whatever the blocks: no more of that layer is computed. In the layers below
-transformers spells out N x N attention probabilities, so their memory is quadratic in N.
+In the last layer a classifier reads only CLS. The queries of the first block see every key, so CLS needs only plain
+attention of one query. In the layers below, transformers computes N x N attention probabilities, so their memory is
+quadratic in N.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as BaseModelOutput
 from transformers.models.big_bird.modeling_big_bird import BigBirdEncoder, BigBirdModel
+from transformers.utils.generic import ModelOutput
 
 from ..config import PyramidConfig
 from ..core.encoder import PyramidEncoder
@@ -40,9 +40,9 @@ from ..core.tokens import Tokens
 from ..errors import PyramidError, UnsupportedModelError
 from ..schedule.kinds import InputSchedule
 from .bert import key_mask
-from .halves import checkpointed, fire_hooks
+from .halves import checkpointed, fire_hooks, run_encoder
 
-# Layers are told to take the blocks of training, and numpy's generator belongs to all: one layer at a time.
+# A layer's mode and numpy's global generator are changed while it runs, so threads take turns.
 _ONE_LAYER = threading.RLock()
 
 
@@ -60,8 +60,8 @@ class BigBirdHalves:
             tokens = _in_blocks(layer, tokens)
         hidden, (masks, bias) = tokens.hidden, tokens.masks
         if step.cls_only:
-            after = checkpointed(layer, _cls_alone, layer, hidden, bias)
-            # BigBirdModel cuts what it has added to fill up a block off the end, and CLS has to stay.
+            after = checkpointed(layer, _only_cls, layer, hidden, bias)
+            # BigBirdModel cuts the padding that fills up a block off the end; CLS has to stay.
             hidden = F.pad(fire_hooks(layer, hidden, after), (0, 0, 0, layer.config.block_size - 1))
         elif layer.attention_type == "block_sparse":
             hidden = checkpointed(layer, _run_layer, layer, hidden, masks)
@@ -71,7 +71,7 @@ class BigBirdHalves:
 
 
 class BigBirdPyramidEncoder(PyramidEncoder):
-    """Stands in for `BigBirdEncoder`: selects, fills up the last block, and runs the layers as they are."""
+    """Replaces `BigBirdEncoder`: selects, fills up the last block, and runs the layers as they are."""
 
     def forward(
         self,
@@ -80,15 +80,13 @@ class BigBirdPyramidEncoder(PyramidEncoder):
         to_mask: Tensor | None = None,
         pyramid_pass: Pass | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutput:
+    ) -> ModelOutput:
         """Runs the pyramid on what `BigBirdModel` passes to its encoder; `to_mask` is there in block-sparse mode."""
         mask = key_mask(attention_mask) if to_mask is None else to_mask[:, 0, 0] != 0
-        wants_all = kwargs.get("output_hidden_states") or self.config.output_hidden_states
-        hidden = self.run(hidden_states, mask, pyramid_pass, whole=bool(wants_all))
-        return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+        return run_encoder(self, hidden_states, mask, pyramid_pass, kwargs)
 
     def set_attention_type(self, value: str) -> None:
-        """Called by `BigBirdModel`, after it has changed its own mind: refused."""
+        """Called by `BigBirdModel` when it switches its attention type: refused."""
         kept = self.owner[0].attention_type = self.config.attention_type
         raise PyramidError(
             f"a BigBird that selects keeps its attention_type {kept!r}, got {value!r}; restore(model) first, or build "
@@ -97,12 +95,12 @@ class BigBirdPyramidEncoder(PyramidEncoder):
 
 
 def watch_bigbird(base: Any) -> list[RemovableHandle]:
-    """Looks at inputs before `BigBirdModel` does, which changes its attention when one is too short."""
+    """Checks the length of inputs before `BigBirdModel` would switch its attention type."""
     return [base.register_forward_pre_hook(_check_length, with_kwargs=True)]
 
 
 def _check_length(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A forward pre-hook of `BigBirdModel`: raises when an input, or what is kept of it, is too short for blocks."""
+    """A forward pre-hook: raises when an input, or what is kept of it, is too short for block-sparse attention."""
     names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
     found = {**dict(zip(names, args, strict=False)), **kwargs}
     given = found.get("inputs_embeds") if found.get("input_ids") is None else found["input_ids"]
@@ -146,7 +144,7 @@ def check_blocks(schedule: Any, n: int, config: Any) -> None:
 
 
 def check_bigbird(encoder: Any) -> None:
-    """Raises unless `encoder` is a `BigBirdEncoder` that a selection can stand before."""
+    """Raises unless `encoder` is a `BigBirdEncoder` that a pyramid can replace."""
     if not isinstance(encoder, BigBirdEncoder):
         raise UnsupportedModelError(f"expected a BigBirdEncoder, found {type(encoder).__name__}")
     if encoder.config.is_decoder:
@@ -182,7 +180,7 @@ def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
 
 
 def _in_blocks(layer: Any, tokens: Tokens) -> Tokens:
-    """The tokens filled up to whole blocks, with the masks of a `BigBirdLayer` and the bias of CLS's own attention."""
+    """The tokens padded to whole blocks, with the masks of a `BigBirdLayer` and the bias for the attention of CLS."""
     config, hidden = layer.config, tokens.hidden
     sparse = layer.attention_type == "block_sparse"
     rows, n, _ = hidden.shape
@@ -194,7 +192,7 @@ def _in_blocks(layer: Any, tokens: Tokens) -> Tokens:
 
 
 def _masks(real: Tensor, block: int | None) -> dict[str, Tensor | None]:
-    """The masks of a `BigBirdLayer` for tokens of which `real` (B, N) is 1, in blocks or for full attention."""
+    """The masks of a `BigBirdLayer`, in blocks or for full attention; `real` (B, N) is 1 for real tokens."""
     if block is None:
         return {"attention_mask": _key_bias(real)}
     blocked, band, from_mask, to_mask = BigBirdModel.create_masks_for_block_sparse_attn(real, block)
@@ -206,8 +204,8 @@ def _key_bias(real: Tensor) -> Tensor:
     return torch.zeros_like(real).masked_fill(real == 0, torch.finfo(real.dtype).min)[:, None, None]
 
 
-def _cls_alone(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
-    """What `layer` makes of the first of its tokens (B, N, D): (B, 1, D)."""
+def _only_cls(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
+    """The output (B, 1, D) of `layer` for the first of its tokens (B, N, D)."""
     attention, cls = layer.attention.self, hidden[:, :1]
     query, key, value = (
         project(x).unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)  # (B, H, 1 or N, D/H)
@@ -222,16 +220,16 @@ def _cls_alone(layer: Any, hidden: Tensor, bias: Tensor) -> Tensor:
 
 
 def _run_layer(layer: Any, hidden: Tensor, masks: dict[str, Tensor | None]) -> Tensor:
-    """What `layer` makes of all of its tokens (B, N, D); for `checkpointed`, which may run it twice."""
+    """The output (B, N, D) of `layer`; `checkpointed` may run it twice."""
     with _blocks_of_training(layer):
         return cast(Tensor, layer(hidden, **masks))
 
 
 @contextmanager
 def _blocks_of_training(layer: Any) -> Iterator[None]:
-    """Random blocks as in training, and numpy's generator as it was. Such attention has no dropout of its own.
+    """Uses the random blocks of training (such attention has no dropout) and restores numpy's generator.
 
-    The layer's own checkpoint is off inside: what it would run a second time, later, would draw outside of this block.
+    The layer's own checkpointing is off inside, because it would recompute outside of this context.
     """
     attention = layer.attention.self
     with _ONE_LAYER:

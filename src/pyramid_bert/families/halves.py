@@ -1,23 +1,26 @@
-"""Layers that run in two halves, attention and feed-forward network: what such families share."""
+"""What families share: layers that run in two halves, the call of the pyramid encoder, checkpointing and hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.utils.generic import ModelOutput
 
-from ..core.loop import Half, Step
+from ..core.encoder import PyramidEncoder
+from ..core.loop import Half, Pass, Step
 from ..core.tokens import Tokens
 
 
 class TwoHalves:
     """Runs a layer in two halves, with a reduction between them. Implements `core.loop.Halves`.
 
-    A family says how: `attend` and `feed_forward`. Forward hooks of a layer fire as if it had been called; transformers
-    collects `output_hidden_states` by them.
+    A family implements `attend` and `feed_forward`. Forward hooks of a layer fire as if it had been called, because
+    transformers needs them for `output_hidden_states`.
     """
 
     halves: tuple[Half, ...] = ("attention", "feed_forward")
@@ -57,14 +60,23 @@ class TwoHalves:
             layer: One of the model's layers.
             hidden: (B, N, D).
             bias: (B, 1, 1, N) added to the key logits, or None.
-            queries: Compute only the first so many tokens; None for all.
-            votes: Whose attention counts as received; None when nobody asks for it.
+            queries: Compute only this many tokens, the first ones; None for all.
+            votes: Whose attention counts as received; None if it is not needed.
         """
         raise NotImplementedError
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
         """The rest of `layer`: its feed-forward network with residual connection and norm."""
         raise NotImplementedError
+
+
+def run_encoder(
+    encoder: PyramidEncoder, hidden: Tensor, mask: Tensor | None, this: Pass | None, options: dict[str, Any]
+) -> ModelOutput:
+    """The output of a pyramid encoder, as transformers expects it; `options` are the other keywords of the call."""
+    wants_all = options.get("output_hidden_states") or encoder.config.output_hidden_states
+    hidden = encoder.run(hidden, mask, this, whole=bool(wants_all))
+    return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=cast(torch.FloatTensor, hidden))
 
 
 class Votes(NamedTuple):
@@ -82,10 +94,9 @@ def _votes(step: Step, tokens: Tokens) -> Votes | None:
 
 
 def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, under gradient checkpointing if the model was asked for it.
+    """`run(*args)`, under gradient checkpointing if it is enabled.
 
-    Each half of a layer is a segment: the selection between them runs once, outside of any recomputation, and so
-    cannot come out differently the second time.
+    Each half of a layer is one segment. The selection between them runs once, so recomputation cannot change it.
     """
     if layer.gradient_checkpointing and layer.training:
         return layer._gradient_checkpointing_func(run, *args)
@@ -93,7 +104,7 @@ def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
 
 
 def fire_hooks(module: nn.Module, given: Tensor, output: Any) -> Any:
-    """`output`, as the forward hooks of a module leave it whose parts were run one by one."""
+    """`output` after the forward hooks of a module whose parts were run one by one."""
     for key, hook in module._forward_hooks.items():
         with_kwargs = key in module._forward_hooks_with_kwargs
         result = hook(module, (given,), {}, output) if with_kwargs else hook(module, (given,), output)

@@ -1,4 +1,4 @@
-"""Turning models into pyramids and back, in place: what users call."""
+"""Turning models into pyramids and back, in place."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def pyramidize(
     """Turns a transformers model into a pyramid, in place, and returns it. Adds no parameter; `restore` undoes it.
 
     Args:
-        model: A BERT or BigBird model or sequence classifier. One that is a pyramid already gets the new settings.
-            BigBird takes only `Schedule.input_only`.
+        model: A BERT or BigBird model or sequence classifier. A pyramid gets the new settings. BigBird takes only
+            `Schedule.input_only`.
         schedule: How many tokens each layer keeps.
         selector: Which tokens stay.
         config: Everything at once, instead of the other arguments.
@@ -75,9 +75,9 @@ def pyramidize(
 
 
 def restore(model: AnyModel) -> AnyModel:
-    """Turns a pyramid back into the untouched transformers model, in place, and returns it. Weights stay as they are.
+    """Turns a pyramid back into the transformers model, in place, and returns it. Weights stay as they are.
 
-    A dense model is returned as it is, without what `measure_sensitivity` may have left with it.
+    Also removes the result of `measure_sensitivity`, from a dense model too.
     """
     config_type = getattr(getattr(model, "config", None), "model_type", None)
     if any(config_type in (family.model_type, family.pyramid_type) for family in FAMILIES):
@@ -93,7 +93,7 @@ def restore(model: AnyModel) -> AnyModel:
 
 
 def _own_config(model: Any) -> None:
-    """Gives the model a config that it shares with no other: another model of the same object must not change too."""
+    """Copies the model's config, because other models may share the object and must not change."""
     shared, own = model.config, copy.deepcopy(model.config)
     pyramid = pyramid_encoder(model)
     assert pyramid is not None
@@ -103,7 +103,7 @@ def _own_config(model: Any) -> None:
 
 
 def default_schedule(layers: int) -> Schedule:
-    """The schedule for users who name none: the lowest layers whole, then down to a quarter of the tokens half-way up.
+    """The default schedule: all tokens in the lowest third, then down to a quarter of them at half of the layers.
 
     Example:
         >>> default_schedule(12).lengths(32, 12)
@@ -114,14 +114,14 @@ def default_schedule(layers: int) -> Schedule:
 
 
 def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, Any]) -> None:
-    """Makes `model` a pyramid with these settings; what is not named stays as a saved pyramid has it."""
+    """Makes `model` a pyramid with these settings; a pyramid keeps its other settings."""
     saved = pyramid_settings(model)
     if saved is None:
         pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
     elif schedule is not None or settings:
         changes = settings if schedule is None else {**settings, "schedule": schedule}
         if settings.get("selector", saved.selector) != saved.selector:
-            changes = {"within": None, **changes}  # which only clusters have
+            changes = {"within": None, **changes}  # only clusters have it
         pyramidize(model, config=saved.replace(**changes))
 
 

@@ -73,7 +73,9 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX
     if not index.is_file():
         pickled = any(folder.glob("*.bin"))
-        why = "its weights are pickles, which are never loaded; convert them to safetensors" if pickled else "no weights"
+        why = (
+            "its weights are pickles, which are never loaded; convert them to safetensors" if pickled else "no weights"
+        )
         raise CheckpointError(f"{folder} has no {WEIGHTS}: {why}")
     names = read_object(index, CheckpointError, FETCH_AGAIN).get("weight_map")
     if not isinstance(names, dict) or not names:
@@ -131,16 +133,19 @@ def check_complete(path: str | Path, family: Family, model: Any, report: Mapping
         model: The model as transformers loaded it.
         report: What transformers says about loading it.
     """
-    head = (f"{family.head}.", f"{family.base}.{family.pooler}.", f"{family.pooler}.")
+    head = family.head.partition(".")[0] + "."
+    trained = (head, f"{family.base}.{family.pooler}.")  # what training makes, where a model comes without it
     missing = sorted(report["missing_keys"])
-    inside = [key for key in missing if not key.startswith(head)]
+    inside = [key for key in missing if not key.startswith(trained)]
     if inside:
         raise CheckpointError(f"{path} lacks weights that the model needs, for example {inside[0]}; {FETCH_AGAIN}")
     parts = (family.embeddings, family.encoder, family.pooler)
-    own = tuple(f"{prefix}{part}." for prefix in ("", f"{family.base}.") for part in parts) + (f"{family.head}.",)
+    own = tuple(f"{prefix}{part}." for prefix in ("", f"{family.base}.") for part in parts) + (head,)
     unused = [key for key in sorted(report["unexpected_keys"]) if key.startswith(own) and not _old_buffer(key)]
     if unused:
-        raise CheckpointError(f"{path} has weights that its config has no place for, for example {unused[0]}; {FETCH_AGAIN}")
+        raise CheckpointError(
+            f"{path} has weights that its config has no place for, for example {unused[0]}; {FETCH_AGAIN}"
+        )
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise CheckpointError(f"{path} is damaged: {name} holds values that are not finite; {FETCH_AGAIN}")

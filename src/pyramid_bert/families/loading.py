@@ -33,7 +33,7 @@ def load_model(
     Args:
         path: A folder as written by `save_pretrained`, or a name on the hub.
         attn_implementation: "sdpa" or "eager"; None lets transformers choose.
-        dtype: What the weights are loaded as, however they are stored.
+        dtype: The precision of the loaded weights, however they are stored.
     """
     folder = model_folder(path)
     check_config(folder)

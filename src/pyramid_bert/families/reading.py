@@ -1,9 +1,9 @@
-"""Attention of one query without a key or a value of any token.
+"""Attention of one query without computing keys and values.
 
-The score of token x is q·(W_K x) = (W_Kᵀ q)·x, and the mean of the values is W_V times the mean of the tokens. So where
-CLS alone asks, weights are multiplied by one vector a head instead of by every token: 4d² + 2nHd multiply-accumulates,
-for 2(n + 1)d² + 2nd with keys and values. The key's bias adds the same to every score, which softmax does not see; the
-value's is added once, as the weights sum to 1. Exact but for rounding (docs/design/0017-reading-without-keys.md).
+The score of token x is q·(W_K x) = (W_Kᵀ q)·x, and the mean of the values is W_V times the mean of the tokens. With CLS
+as the only query, weights are multiplied by one vector per head instead of by every token: 4d² + 2nHd
+multiply-accumulates instead of 2(n + 1)d² + 2nd. The key's bias adds the same to every score, so softmax removes it.
+The value's is added once, as the weights sum to 1. Exact up to rounding (docs/design/0017-reading-without-keys.md).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 
 def can_read_without_keys(attention: Any, hidden: Tensor) -> bool:
-    """Whether a `BertSelfAttention` may run like this: nobody learns, or listens to keys and values.
+    """Whether a `BertSelfAttention` may run like this: without gradients, and without hooks on keys and values.
 
-    Training runs as it always did, so that runs can be repeated to the digit. Layers that do not simply multiply by
-    their weights (8-bit ones, adapters around them, weights that are fetched for a call) are asked themselves.
+    Training computes keys and values, so that its results stay the same to the last digit. So do layers that do not
+    simply multiply by their weights: 8-bit layers, adapters, weights that are loaded for a call.
     """
     projections = (attention.key, attention.value)
     if not all(map(_is_plain, projections)):
@@ -28,7 +28,7 @@ def can_read_without_keys(attention: Any, hidden: Tensor) -> bool:
 
 
 def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What CLS takes from all tokens, (B, 1, D), and the weights (B, H, 1, N) with which it does.
+    """The context (B, 1, D) of CLS, and its attention weights (B, H, 1, N).
 
     Args:
         attention: A `BertSelfAttention`.
@@ -51,8 +51,8 @@ def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tu
 
 
 def _is_plain(part: Any) -> bool:
-    """Whether a layer is a product with its weights and nothing else, and nobody listens to it."""
-    replaced = "forward" in part.__dict__  # as accelerate does, to fetch weights
+    """Whether a layer only multiplies by its weights, and has no hooks."""
+    replaced = "forward" in part.__dict__  # accelerate does this to load weights
     listens = part._forward_hooks or part._forward_pre_hooks
     return (
         (type(part) is nn.Linear or getattr(part, "multiplies_exactly", False))

@@ -1,8 +1,8 @@
 """Saved pyramids: configs and classes made from the table of families, known to transformers' Auto classes.
 
 A saved pyramid has its own model type ("pyramid-bert"), so the Auto classes refuse it unless this library is imported.
-A plain `BertForSequenceClassification.from_pretrained` would look only at the weights, which are BERT's; so the saved
-`hidden_act` names this library instead of the activation, and building a dense model from it fails by that name.
+`BertForSequenceClassification.from_pretrained` does not look at the type. To make it fail too, the saved `hidden_act`
+names this library after the activation, and transformers raises an error with that name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GUARD = " [a pyramid-bert model: install pyramid-bert and `import pyramid_bert`
 
 
 class _Guarded:
-    """A config that is written so that no dense model can be built from it. Stands before transformers' own class."""
+    """Mixin for configs: what is saved cannot be loaded as a dense model."""
 
     architectures: list[str] | None
 
@@ -29,7 +29,7 @@ class _Guarded:
             self.architectures = [name.removeprefix("Pyramid") for name in self.architectures]
 
     def to_dict(self) -> dict[str, Any]:
-        """As transformers writes it, guarded against being run as a dense model."""
+        """The config as transformers writes it, with the guard."""
         data: dict[str, Any] = super().to_dict()  # type: ignore[misc]
         data["hidden_act"] = _plain_act(self) + _GUARD
         if self.architectures:
@@ -79,7 +79,7 @@ def pyramid_class(family: Family, dense: type[Any]) -> type[Any]:
 
 
 def dense_class(family: Family, made: type[Any]) -> type[Any]:
-    """The class of the dense models behind a pyramid's class; a class of the user's stays as it is."""
+    """The dense class of a pyramid's class; any other class is returned as it is."""
     for dense in (family.model, family.classifier):
         if dense is not None and made is pyramid_class(family, dense):
             return dense
@@ -87,7 +87,7 @@ def dense_class(family: Family, made: type[Any]) -> type[Any]:
 
 
 def _known(made: type[Any]) -> type[Any]:
-    """Puts a class into this module, where pickle and transformers look for it."""
+    """Adds a class to this module, where pickle and transformers look for it."""
     globals()[made.__name__] = made
     return made
 

@@ -1,6 +1,6 @@
-"""The operation itself: the encoder of a model is replaced by a pyramid, and nothing else.
+"""Surgery: replaces the encoder of a model by a pyramid, and puts it back.
 
-A selection at the input also listens to the embeddings, which lose their dropout (`at_input`).
+A selection at the input also puts a hook on the embeddings and turns their dropout off (`at_input`).
 """
 
 from __future__ import annotations
@@ -8,14 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import SENSITIVITY_RANK, PyramidConfig
+from ..core.compiled import How
+from ..core.loop import Halves, Plan
+from ..core.reducer import Reducer, Space
+from ..core.selectors import get_selector
 from ..errors import CheckpointError, PyramidError, UnsupportedModelError
 from .at_input import AtInput
 from .table import base_model, encoder_of, family_of, has_head, pyramid_encoder
 
-_SENSITIVITY = "sensitivity"  # the buffer under which a model keeps what `measure_sensitivity` found
+_SENSITIVITY = "sensitivity"  # the buffer (layers, D, R) that `measure_sensitivity` adds to a model
 
 
 def is_pyramid(model: Any) -> bool:
@@ -53,34 +57,45 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
     family.check(encoder)
     layers = getattr(encoder, family.layers)
     config.check(len(layers))
+    if config.metric == "sensitivity" and not hasattr(base, _SENSITIVITY):
+        raise PyramidError(
+            "metric='sensitivity' needs to know what the answers of this model depend on, which has not been measured: "
+            "call measure_sensitivity(model, items) before, or use metric='euclidean' or 'cosine'"
+        )
+    # Users of the bare model may read any token of the last layer.
+    plan, reducer = plan_and_reducer(config, layers, family.halves, base, cls_only=config.cls_only and has_head(model))
+    replaces = config.reduce == "replace"
     pyramid = family.stand_in(
-        layers,
-        family.halves,
-        schedule=config.schedule,
-        selector=config.selector,
-        reduce=config.reduce or "drop",
-        weighted=config.weighted,
-        placement=config.placement or "middle",
-        knobs={"centers_per_step": config.centers_per_step, "within": config.within},
-        metric="cosine" if config.metric == "cosine" else "euclidean",
-        by_sensitivity=_uses_sensitivity(base, config),
-        # Users of the bare model may read any token of the last layer.
-        cls_only=config.cls_only and has_head(model),
-        rest_from=config.rest_from,
-        seed=config.seed,
-        owner=base,
-        replaced=encoder,
+        layers, family.halves, plan, reducer, replaces=replaces, seed=config.seed, owner=base, replaced=encoder
     )
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     if config.placement == "input":
         pyramid.at_input = AtInput(getattr(base, family.embeddings), family.watch(base))
     setattr(base, family.encoder, pyramid)
-    if hasattr(base, _SENSITIVITY):  # saved with a pyramid that uses it, and with no other
+    if hasattr(base, _SENSITIVITY):  # only a pyramid that uses it saves it
         set_sensitivity(base, base.sensitivity)
 
 
+def plan_and_reducer(
+    config: PyramidConfig, layers: nn.ModuleList, halves: Halves, owner: Any, *, cls_only: bool
+) -> tuple[Plan, Reducer]:
+    """What these settings ask of the loop. `owner` is the model that holds the sensitivity."""
+    selector, placement = get_selector(config.selector), config.placement or "middle"
+    plan = Plan(list(layers), halves.halves, config.schedule, placement, cls_only, config.rest_from, selector.voters)
+    knobs = {
+        "centers_per_step": config.centers_per_step,
+        "within": config.within,
+        "window": getattr(config.schedule, "window", None),
+    }
+    by_sensitivity = config.metric == "sensitivity"
+    space = Space("cosine" if config.metric == "cosine" else "euclidean", (owner,) if by_sensitivity else None)
+    weighs = config.weighted or config.reduce == "replace"
+    how: How = "merge" if config.reduce == "merge" else "weigh" if weighs else "drop"
+    return plan, Reducer(selector, knobs, space, how)
+
+
 def remove_encoder(model: Any) -> None:
-    """Puts the encoder back that `fit_encoder` replaced."""
+    """Puts back the encoder that `fit_encoder` replaced."""
     pyramid = pyramid_encoder(model)
     assert pyramid is not None
     (encoder,) = pyramid.replaced
@@ -90,35 +105,21 @@ def remove_encoder(model: Any) -> None:
     setattr(base_model(model), family_of(model).encoder, encoder)
 
 
-# ---- sensitivity: one tensor (layers, D, R) beside the weights. It is not a parameter, and nothing trains it. ----
-
-
 def set_sensitivity(base: Any, sensitivity: Tensor) -> None:
-    """Gives the encoder model `base` a sensitivity (layers, D, R), in place of one that it may have."""
+    """Gives the encoder model `base` a sensitivity (layers, D, R), a buffer that is not trained."""
     persistent = getattr(encoder_of(base), "by_sensitivity", False)
     base.register_buffer(_SENSITIVITY, sensitivity, persistent=persistent)
 
 
 def forget_sensitivity(base: Any) -> None:
-    """Takes the sensitivity away, if there is one."""
+    """Removes the sensitivity, if there is one."""
     if hasattr(base, _SENSITIVITY):
         delattr(base, _SENSITIVITY)
 
 
 def reserve_sensitivity(model: Any, settings: PyramidConfig) -> None:
-    """Makes room for the sensitivity that a saved pyramid with these settings brings along."""
+    """Registers an empty sensitivity buffer, so that a saved pyramid with these settings can load its own."""
     if settings.metric == "sensitivity":
         config = model.config
         shape = config.num_hidden_layers, config.hidden_size, min(SENSITIVITY_RANK, config.hidden_size)
         set_sensitivity(base_model(model), torch.zeros(shape))
-
-
-def _uses_sensitivity(base: Any, settings: PyramidConfig) -> bool:
-    """Whether a pyramid with these settings measures distances by sensitivity; raises if none was measured."""
-    wanted = settings.metric == "sensitivity"
-    if wanted and not hasattr(base, _SENSITIVITY):
-        raise PyramidError(
-            "metric='sensitivity' needs to know what the answers of this model depend on, which has not been measured: "
-            "call measure_sensitivity(model, items) before, or use metric='euclidean' or 'cosine'"
-        )
-    return wanted

@@ -1,7 +1,13 @@
 """The table of model families: a row says where the parts of a model are and how its layers run.
 
-Everything else asks here: no other file names a family, or an attribute of a family's models. A new family is one row,
-and a small file where it differs. Auto classes and saved models are made from the row (`saved`).
+The rest of the package asks here and names neither a family nor an attribute of its models. To add a family:
+
+1. Add a row at the end of this file: the classes of transformers, and the names that differ from BERT's. If the layers
+   are like BERT's (RoBERTa, ELECTRA), `halves` and `stand_in` are BERT's too, and the row is all.
+2. If the layers differ, write `families/<name>.py` with a subclass of `TwoHalves` (`attend` and `feed_forward`), a
+   subclass of `PyramidEncoder` whose `forward` has the signature of the replaced encoder, and a `check`.
+3. Add a saved model to tests/data/saved. The Auto classes and the classes of saved pyramids are made from the row
+   (`saved`); tests run over all rows.
 """
 
 from __future__ import annotations
@@ -38,25 +44,25 @@ class Family:
     """One model family.
 
     Attributes:
-        model_type: `config.model_type` of its dense models. A saved pyramid has "pyramid-" before it.
+        model_type: `config.model_type` of dense models. That of saved pyramids starts with "pyramid-".
         config: The config class.
-        classifier: The class of its sequence classifiers.
-        model: The class of the model without a head; None where that cannot be a pyramid.
-        base: Under which name a classifier keeps that model.
-        encoder: Under which name the model keeps its encoder.
-        layers: Under which name the encoder keeps its layers.
-        embeddings: Under which name the model keeps its embeddings.
-        pooler: Under which name the model keeps what is between CLS and the head.
-        head: Under which name a classifier keeps the linear layer that gives its outputs.
+        classifier: The class of sequence classifiers.
+        model: The class of the model without a head; None if it cannot be a pyramid.
+        base: The attribute of a classifier that is the model without a head.
+        encoder: The attribute of the model that is its encoder.
+        layers: The attribute of the encoder that is the list of layers.
+        embeddings: The attribute of the model that is its embeddings.
+        pooler: The attribute of the model between the CLS vector and the head.
+        head: The path in a classifier, with dots, of the linear layer that gives the logits.
         halves: How layers run.
-        stand_in: The pyramid encoder class, which answers the calls that the model makes.
-        check: Raises when an encoder is not one that a pyramid can stand in for.
-        positions: The most tokens that a model of a config reads.
-        reads_without_keys: CLS needs no keys and values where only CLS is computed (families/reading.py).
-        settings: The pyramid's settings for a model's config: raises for those that the family cannot run, and fits
-            the others to it.
-        watch: Further hooks on the model, for as long as a pyramid selects at its input.
-        tokenizer: The tokenizer class of saved pyramids that name none.
+        stand_in: The class of the pyramid encoder; its `forward` takes the calls that the model makes.
+        check: Raises unless a pyramid can replace an encoder.
+        positions: The largest number of tokens that a model with a config can read.
+        inner_size: The attribute of the config that is the inner width of the feed-forward network.
+        reads_without_keys: CLS needs no keys and values in layers that compute only CLS (families/reading.py).
+        settings: Adapts the pyramid's settings to a model's config; raises for settings that the family cannot run.
+        watch: Adds further hooks to the model while a pyramid selects at its input.
+        tokenizer: The tokenizer class of saved pyramids without one in their config.
     """
 
     model_type: str
@@ -73,6 +79,7 @@ class Family:
     stand_in: type[PyramidEncoder]
     check: Callable[[Any], None]
     positions: Callable[[Any], int] = lambda config: config.max_position_embeddings
+    inner_size: str = "intermediate_size"
     reads_without_keys: bool = False
     settings: Callable[[PyramidConfig, Any], PyramidConfig] = lambda settings, config: settings
     watch: Callable[[Any], Sequence[RemovableHandle]] = lambda model: ()
@@ -99,7 +106,7 @@ def add_family(family: Family) -> None:
 
 
 def family_of(model: Any) -> Family:
-    """The family of a model or of its config, or an error that lists the families that there are."""
+    """The family of a model or of its config; raises an error that lists the known families."""
     config = getattr(model, "config", model)
     model_type = getattr(config, "model_type", type(model).__name__)
     for family in FAMILIES:
@@ -115,7 +122,7 @@ def base_model(model: Any) -> Any:
 
 
 def encoder_of(model: Any) -> Any:
-    """The encoder inside a model: transformers' own, or the pyramid that stands in for it."""
+    """The encoder inside a model: that of transformers, or the pyramid that replaced it."""
     return getattr(base_model(model), family_of(model).encoder)
 
 
@@ -134,10 +141,9 @@ def pyramid_encoder(model: Any) -> PyramidEncoder | None:
     return None
 
 
-def embeddings_of(model: Any) -> nn.Module:
+def embeddings_of(model: Any) -> Any:
     """The embeddings of a model."""
-    embeddings: nn.Module = getattr(base_model(model), family_of(model).embeddings)
-    return embeddings
+    return getattr(base_model(model), family_of(model).embeddings)
 
 
 def has_head(model: Any) -> bool:
@@ -146,17 +152,17 @@ def has_head(model: Any) -> bool:
 
 
 def logits_of_cls(model: Any, hidden: Tensor) -> Tensor:
-    """What the head of a classifier makes of the last layer's states (B, N, D), of which it reads CLS: (B, classes)."""
+    """The logits (B, classes) that the head of a classifier gives for the states (B, N, D) of the last layer."""
     family = family_of(model)
     pooler = getattr(base_model(model), family.pooler, None)
-    if not has_head(model) or pooler is None:
+    if not has_head(model) or pooler is None or "." in family.head:
         raise PyramidError(f"a classifier with a pooler is needed, got {type(model).__name__}")
-    logits: Tensor = getattr(model, family.head)(pooler(hidden))
+    logits: Tensor = model.get_submodule(family.head)(pooler(hidden))
     return logits
 
 
 def run_ends(model: Any, ids: Tensor, hidden: Tensor) -> None:
-    """Runs what comes before and after the layers: embeddings of `ids` (B, N), and the pooler on states (B, N, D)."""
+    """Runs the embeddings on `ids` (B, N) and the pooler on states (B, N, D)."""
     embeddings_of(model)(input_ids=ids)
     pooler = getattr(base_model(model), family_of(model).pooler, None)
     if pooler is not None:
@@ -164,31 +170,32 @@ def run_ends(model: Any, ids: Tensor, hidden: Tensor) -> None:
 
 
 def new_head(model: Any, outputs: int, seed: int) -> None:
-    """Gives a classifier a fresh layer of so many outputs; its weights depend on the seed only."""
-    name = family_of(model).head
+    """Gives a classifier a new last layer with `outputs` outputs; its weights depend only on the seed."""
+    path, _, name = family_of(model).head.rpartition(".")
+    parent = model.get_submodule(path)
     generator = torch.Generator().manual_seed(seed)
-    head = nn.Linear(getattr(model, name).in_features, outputs)
+    head = nn.Linear(getattr(parent, name).in_features, outputs)
     with torch.no_grad():
         head.weight.normal_(0, model.config.initializer_range, generator=generator)
         head.bias.zero_()
-    setattr(model, name, head.to(model.device, model.dtype))
+    setattr(parent, name, head.to(model.device, model.dtype))
     model.num_labels = model.config.num_labels = outputs
 
 
 def positions_of(model: Any) -> int:
-    """The most tokens that a model (or a model of this config) reads."""
+    """The largest number of tokens that a model, or a model with this config, can read."""
     return family_of(model).positions(getattr(model, "config", model))
 
 
 def sizes_of(model: Any) -> Sizes:
-    """The sizes of a model, or of a model of this config."""
-    config = getattr(model, "config", model)
-    heads = config.num_attention_heads if family_of(model).reads_without_keys else None
-    return Sizes(config.num_hidden_layers, config.hidden_size, config.intermediate_size, heads)
+    """The sizes of a model, or of a model with this config."""
+    family, config = family_of(model), getattr(model, "config", model)
+    heads = config.num_attention_heads if family.reads_without_keys else None
+    return Sizes(config.num_hidden_layers, config.hidden_size, getattr(config, family.inner_size), heads)
 
 
 def saved_sizes(path: str | Path) -> Sizes:
-    """The sizes of the model whose config.json this is."""
+    """The sizes of the model with this config.json."""
     return sizes_of(AutoConfig.from_pretrained(path))
 
 
@@ -213,6 +220,7 @@ add_family(
         classifier=BigBirdForSequenceClassification,
         model=None,  # transformers cuts its own padding off the end of what the encoder returns
         base="bert",
+        head="classifier.out_proj",
         halves=BigBirdHalves(),
         stand_in=BigBirdPyramidEncoder,
         check=check_bigbird,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 
@@ -21,11 +20,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
     return "\n".join([lines[0], marks, *lines[1:]])
 
 
-def command(text: str) -> str:
-    """Commands in a block."""
-    return f"```sh\n{text}\n```"
-
-
 def joined(parts: Iterable[str]) -> str:
     """The parts that are not empty, with an empty line between them."""
     return "\n\n".join(part.strip() for part in parts if part.strip())
@@ -34,12 +28,6 @@ def joined(parts: Iterable[str]) -> str:
 def listed(values: Iterable[object]) -> str:
     """Different values with commas, in the order in which they come."""
     return ", ".join(dict.fromkeys(map(str, values)))
-
-
-def shown_picture(name: str, docs: Path, words: str) -> str:
-    """The link to a picture in docs/images; empty if there is none."""
-    file = f"images/{name}.png"
-    return f"![{words}]({file})" if (docs / file).exists() else ""
 
 
 def described(machine: dict[str, Any]) -> str:

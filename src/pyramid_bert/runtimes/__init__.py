@@ -1,1 +1,1 @@
-"""Who computes a model: torch with plain, packed or 8-bit weights."""
+"""Runtimes: devices, processes, and torch with plain, packed or 8-bit weights."""

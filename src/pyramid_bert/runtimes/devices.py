@@ -1,4 +1,4 @@
-"""Where a model runs: the CPU, or an accelerator that torch sees."""
+"""Devices: the CPU, or an accelerator that torch finds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ..errors import PyramidError
 
 
 def find_device(wanted: str | torch.device | None = None) -> torch.device:
-    """The device that a name stands for; raises if this machine does not have it.
+    """The device with this name; raises if this machine does not have it.
 
     Args:
-        wanted: "cpu", "cuda", "cuda:1", "mps", or None or "auto" for the accelerator that torch sees, else the CPU.
+        wanted: "cpu", "cuda", "cuda:1", "mps", or None or "auto" for the accelerator that torch finds, else the CPU.
 
     Example:
         >>> find_device("cpu")
@@ -29,6 +29,6 @@ def find_device(wanted: str | torch.device | None = None) -> torch.device:
 
 
 def wait_for(device: torch.device) -> None:
-    """Returns when the device has finished its work: on an accelerator, a call returns before its work is done."""
+    """Waits until the device has finished: on an accelerator, a call returns before its work is done."""
     if device.type not in ("cpu", "meta"):
         torch.accelerator.synchronize(device)

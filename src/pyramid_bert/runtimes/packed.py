@@ -1,13 +1,13 @@
 """Faster linear layers for inference on a CPU: weights packed once for the processor, or as 8-bit integers.
 
-With few tokens (a single text, or the upper layers of a pyramid) a matrix product is bound by reading its weights, and
-by rearranging them on every call. "packed" rearranges them once, in oneDNN's layout: the same numbers, and logits that
-differ by rounding alone. "int8" also stores them as 8-bit integers, one scale for each output, and quantizes inputs on
-the fly: a quarter of the bytes to read, and logits that differ by what 8 bits lose.
+With few tokens (a single text, or the upper layers of a pyramid) a matrix product mostly reads weights and rearranges
+them on every call. "packed" rearranges them once, in oneDNN's layout: the same numbers, and logits that differ only by
+rounding. "int8" stores them as 8-bit integers with one scale per output and quantizes inputs in each call: a quarter of
+the bytes to read, and slightly different logits.
 
-The original weights stay where they are, so that saving, restoring and training work as before; a layer whose weights
-have changed packs them again at its next use, and one that is asked for gradients runs as it always did. Only writes
-through `weight.data` go unseen, as torch counts none of them: call `optimize` again after such.
+The original weights stay, so saving, restoring and training work as before. A layer whose weights have changed packs
+them again at its next use; a layer that needs gradients runs as usual. Writes through `weight.data` are not noticed,
+because torch does not count them: call `optimize` again after such a write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Optimization = Literal["packed", "int8"]
 
 
 class _FastLinear(nn.Linear):
-    """A linear layer with a second copy of its weights in another form. What differs: `forward` without gradients."""
+    """A linear layer with a packed copy of its weights, used by `forward` without gradients."""
 
     _fast: Any
     _packed_at: list[tuple[int, int]]
@@ -40,17 +40,17 @@ class _FastLinear(nn.Linear):
         return self._run(x)
 
     def pack(self) -> None:
-        """Makes the second copy."""
+        """Makes the packed copy."""
         with torch.inference_mode(False), torch.no_grad():
             self._fast = self._prepared(self.weight.detach())
         self._packed_at = self._written()
 
     def _written(self) -> list[tuple[int, int]]:
-        """Changes when weights or bias are written to, or others take their place."""
+        """A value that changes when weights or bias are written to or replaced."""
         return [(weight.data_ptr(), weight._version) for weight in self.parameters()]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies leave the second copy behind, and make their own at their first use."""
+        """Copies of the layer pack their own weights at their first use."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_fast", "_packed_at")}
 
     def _prepared(self, weight: Tensor) -> Any:
@@ -63,7 +63,7 @@ class _FastLinear(nn.Linear):
 class PackedLinear(_FastLinear):
     """fp32 weights in the layout that oneDNN's kernels read."""
 
-    multiplies_exactly = True  # a product with `weight`, so that callers may multiply with it themselves
+    multiplies_exactly = True  # callers may multiply with `weight` instead
 
     def _prepared(self, weight: Tensor) -> Any:
         return torch.ops.mkldnn._reorder_linear_weight(weight, None)
@@ -74,18 +74,18 @@ class PackedLinear(_FastLinear):
 
 
 class Int8Linear(_FastLinear):
-    """8-bit weights, one scale for each output; inputs are quantized on the fly, with one scale for all."""
+    """8-bit weights with one scale per output; inputs are quantized in each call, with one scale."""
 
     def _prepared(self, weight: Tensor) -> Any:
         scale = weight.abs().amax(dim=1).clamp(min=1e-12).double() / 127
         zero = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():  # torch means to retire these tensors; `optimize` says so when it has
+        with warnings.catch_warnings():  # torch will remove these tensors; `optimize` raises then
             warnings.simplefilter("ignore", UserWarning)
             quantized = torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8)
         return torch.ops.quantized.linear_prepack(quantized, self.bias)
 
     def _run(self, x: Tensor) -> Tensor:
-        # Without VNNI two products are added in 16 bits, which 7-bit inputs cannot overflow.
+        # Without VNNI two products are added in 16 bits; 7-bit inputs cannot overflow them.
         out: Tensor = torch.ops.quantized.linear_dynamic(x, self._fast, not _has_vnni())
         return out
 
@@ -99,7 +99,7 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
 
     Args:
         model: A model in fp32 on the CPU, dense or pyramid.
-        how: "packed" (the same numbers) or "int8" (a quarter of the bytes, slightly other logits).
+        how: "packed" (the same numbers) or "int8" (a quarter of the bytes, slightly different logits).
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
@@ -133,7 +133,7 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
 
 
 def unoptimize(model: Any) -> Any:
-    """Takes back what `optimize` did, in place, and returns the model."""
+    """Undoes `optimize`, in place, and returns the model."""
     for layer in model.modules():
         if isinstance(layer, _FastLinear):
             layer.__class__ = nn.Linear  # type: ignore[assignment]
@@ -143,13 +143,13 @@ def unoptimize(model: Any) -> Any:
 
 
 def optimization_of(model: Any) -> str | None:
-    """The name of the optimization that a model runs with, or None."""
+    """The name of a model's optimization, or None."""
     names = {cls: name for name, cls in _KINDS.items()}
     return next((names[type(layer)] for layer in model.modules() if type(layer) in names), None)
 
 
 def _linear_layers(model: Any) -> list[nn.Linear]:
-    """The linear layers inside of encoder layers: pooler and classifier read one vector a text and decide alone."""
+    """The linear layers inside encoder layers; pooler and classifier see only one vector per text."""
     lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
     return [layer for part in lists for layer in part.modules() if isinstance(layer, nn.Linear)]
 

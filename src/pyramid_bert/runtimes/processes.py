@@ -1,4 +1,4 @@
-"""Several processes that train one model, by torchrun or `accelerate launch`: who writes, and what they share."""
+"""Training with several processes (torchrun, `accelerate launch`): which one writes, and what they share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, distributed
 
 
 def first_process() -> bool:
-    """Whether this process is the one that prints and writes: the only one, unless a launcher started several.
+    """Whether this process prints and writes: rank 0, or the only process.
 
     Example:
         >>> first_process()
@@ -19,23 +19,20 @@ def first_process() -> bool:
 
 
 def place() -> tuple[int, int]:
-    """The number of this process, from 0, and how many there are.
-
-    Before they know of each other the launcher's word counts.
-    """
+    """The rank of this process, from 0, and the number of processes. Before init, reads RANK and WORLD_SIZE."""
     if _joined():
         return distributed.get_rank(), distributed.get_world_size()
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def wait_for_all() -> None:
-    """Returns when every process has come here."""
+    """Waits until every process has called this."""
     if _joined():
         distributed.barrier()
 
 
 def added_up(part: Tensor, device: Any) -> Tensor:
-    """The sum of a tensor over the processes, the same to the last bit in each of them."""
+    """The sum of a tensor over the processes, identical in each of them."""
     if not _joined():
         return part
     whole = part.to(device)
@@ -44,14 +41,14 @@ def added_up(part: Tensor, device: Any) -> Tensor:
 
 
 def share_weights(model: Any) -> None:
-    """Gives every process the weights that the first one has."""
+    """Gives every process the weights of the first one."""
     if _joined():
         for value in model.state_dict().values():
             distributed.broadcast(value, src=0)
 
 
 def leave() -> None:
-    """Ends the connection between the processes, if there is one."""
+    """Closes the process group, if there is one."""
     if _joined():
         distributed.destroy_process_group()
 

@@ -1,9 +1,8 @@
-"""What a schedule is: how it is made, what it is asked, and how it is written down.
+"""Schedules: how many tokens each layer keeps.
 
-A schedule is *relative*: it is asked for its `lengths(n, layers)` at the true length n of a row, so one model
-serves inputs of any length. Layer j's attention sees `lengths[j - 1]` tokens (n for the first) and, with the paper's
-"middle" placement, its feed-forward network `lengths[j]`.
-Follows section 5.2 of the paper (equation 4), its appendix and its LRA set-up.
+A schedule is *relative*: `lengths(n, layers)` takes the true length n of a row, so one model serves inputs of any
+length. Layer j's attention sees `lengths[j - 1]` tokens (n for the first layer); with the paper's "middle" placement
+its feed-forward network sees `lengths[j]`. Follows section 5.2 of the paper (equation 4), its appendix and LRA set-up.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from ..checks import check_choice, check_int
+from ..checks import check_choice, check_int, check_layer
 from ..errors import PyramidError
 
 Rounding = Literal["ceil", "floor"]
-_LONG = 2**20  # a text so long that every share of it is another length
-_KINDS: dict[str, Any] = {}  # kind -> class; a subclass enters itself
+_LONG = 2**20  # a text so long that different shares of it are different lengths
+_KINDS: dict[str, Any] = {}  # kind -> class; subclasses register themselves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,8 @@ class Schedule:
     kind: ClassVar[str] = ""
     selects_at_input: ClassVar[bool] = False  # one selection, before the first layer
     is_adaptive: ClassVar[bool] = False  # its lengths depend on the text, not only on its length
+    numbers_of_layers: ClassVar[tuple[str, ...]] = ()  # the fields that are numbers of layers
+    added_later: ClassVar[str] = ""  # a field that is not written while it has its default, as in older versions
 
     rounding: Rounding = "ceil"
     min_tokens: int = 1
@@ -62,15 +63,15 @@ class Schedule:
         rounding: Rounding = "ceil",
         min_tokens: int = 1,
     ) -> Schedule:
-        """The paper's schedule: shrink by a constant factor a layer until `keep_ratio` is reached at `last_layer`.
+        """The paper's schedule: shrink by a constant factor per layer until `keep_ratio` is reached at `last_layer`.
 
         Args:
             keep_ratio: Share of the tokens that is left from `last_layer` on; the paper's p.
             last_layer: The last layer that drops tokens, counted from 1; the paper's i_prune-upto.
-            first_layer: The first layer that drops tokens; 1 in the paper. Later is gentler: low layers, where
-                tokens still differ, stay whole.
+            first_layer: The first layer that drops tokens; 1 in the paper. Later is gentler: the lower layers, where
+                tokens differ most, keep all of them.
             rounding: "ceil" is the paper's formula, "floor" reproduces its printed table.
-            min_tokens: Inputs never fall below this many tokens (or their own length, if that is less).
+            min_tokens: Inputs keep at least this many tokens, or all if they have fewer.
 
         Example:
             >>> Schedule.exponential(0.25, 6, first_layer=4).lengths(64, layers=6)
@@ -89,7 +90,7 @@ class Schedule:
     def constant(
         keep_ratio: float, *, first_layer: int = 1, rounding: Rounding = "ceil", min_tokens: int = 1
     ) -> Schedule:
-        """One drop to `keep_ratio` at `first_layer`, and none after it.
+        """One drop to `keep_ratio` at `first_layer`, and no other.
 
         Example:
             >>> Schedule.constant(0.5, first_layer=2).lengths(10, layers=3)
@@ -109,7 +110,7 @@ class Schedule:
             keep_ratio: Share of the tokens that the layers see.
             rounding: As in `exponential`.
             min_tokens: As in `exponential`.
-            multiple_of: Round up to a multiple of this, or to all tokens. BigBird sets it to its blocks by itself.
+            multiple_of: Round up to a multiple of this, or to all tokens. For BigBird it is set to the block size.
 
         Example:
             >>> Schedule.input_only(0.3).lengths(1000, layers=2)
@@ -123,12 +124,12 @@ class Schedule:
 
     @staticmethod
     def custom(lengths: Sequence[int], *, n: int | None = None, min_tokens: int = 1) -> Schedule:
-        """Your own list of lengths, one a layer.
+        """A list of lengths, one per layer.
 
         Args:
             lengths: Tokens kept at each layer; must not grow.
-            n: The input length that `lengths` was written for: other inputs get the same shares. Without it the
-                lengths are absolute, and a shorter input keeps what it has.
+            n: The input length of `lengths`; inputs of other lengths keep the same shares. Without it the lengths are
+                absolute, and a shorter input keeps all its tokens.
             min_tokens: As in `exponential`.
 
         Example:
@@ -173,19 +174,19 @@ class Schedule:
     ) -> Schedule:
         """For each text and layer the fewest tokens that cover the others within `radius`.
 
-        The selector "cluster" merges for as long as no merge adds more than the radius squared (for "cosine", twice the
+        The selector "cluster" stops before a merge that would add more than the squared radius (for "cosine", twice the
         radius) to the squared distances of tokens to the means of their groups.
 
         Such a schedule has no `lengths` before a text is run; `bench.kept_lengths` measures them.
 
         Args:
-            radius: The largest covering radius that a layer may leave: a share of the radius that only CLS would
-                leave for that text and layer, in (0, 1], unless `relative` is False. Larger is faster.
-            relative: Distances grow from layer to layer, and differ between models: a share means the same everywhere.
-            steps: Lengths are rounded up to one of this many equal parts of the text's length, so that the texts of a
-                batch need not all differ.
+            radius: The largest covering radius of a layer. Unless `relative` is False it is a share, in (0, 1], of the
+                covering radius of CLS without any other token. Larger is faster.
+            relative: Distances grow from layer to layer and differ between models; a share means the same everywhere.
+            steps: Lengths are rounded up to one of this many equal parts of the text's length, so that fewer lengths
+                differ within a batch.
             first_layer: The first layer that drops tokens.
-            last_layer: The last one; the model's last if None.
+            last_layer: The last layer that drops tokens; the model's last if None.
             growth: The factor by which the radius grows from layer to layer.
             min_tokens: As in `exponential`.
 
@@ -220,7 +221,7 @@ class Schedule:
         _warn_of_move("for_speedup", "schedule_for_speedup")
         return schedule_for_speedup(model, speedup, lengths=lengths, **options)
 
-    # ---- what a schedule is asked ----
+    # ---- lengths ----
 
     def lengths(self, n: int, layers: int) -> tuple[int, ...]:
         """The number of tokens kept at layers 1..`layers` of an input of `n` tokens, non-increasing, in [1, n]."""
@@ -232,7 +233,7 @@ class Schedule:
         """The lengths among which an adaptive schedule chooses at a layer, ascending; None for all others.
 
         Args:
-            n: The length of the input; a layer that has fewer tokens left keeps at most those.
+            n: The length of the input; a layer that has fewer tokens left keeps at most these.
             layer: Counted from 1.
         """
         return None
@@ -250,6 +251,9 @@ class Schedule:
     def check(self, layers: int) -> None:
         """Raises unless this schedule fits a model of `layers` layers."""
         check_int("layers", layers, 1, "the number of encoder layers of the model")
+        for name in self.numbers_of_layers:
+            value = getattr(self, name)
+            check_layer(name, max(value) if isinstance(value, tuple) else value or 1, layers)
 
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
         """Lengths before `min_tokens` and monotonicity are applied; from `_shares` unless overridden."""
@@ -263,7 +267,9 @@ class Schedule:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_dict` makes an equal schedule."""
-        return {"kind": self.kind, **{key: _as_json(value) for key, value in dataclasses.asdict(self).items()}}
+        fields = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
+        written = {f.name: _as_json(v) for f, v in fields if f.name != self.added_later or v != f.default}
+        return {"kind": self.kind, **written}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Schedule:
@@ -317,6 +323,6 @@ def _as_json(value: Any) -> Any:
 
 def _round(value: float, n: int, rounding: Rounding) -> int:
     nearest = round(value)
-    if abs(value - nearest) <= 1e-9 * n:  # 90 * 0.7 is 62.999...: a float's error must not cost a token
+    if abs(value - nearest) <= 1e-9 * n:  # 90 * 0.7 is 62.999...: a rounding error must not cost a token
         return nearest
     return math.ceil(value) if rounding == "ceil" else math.floor(value)

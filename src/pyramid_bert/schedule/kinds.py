@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ..checks import check_flag, check_int, check_layer, check_number, check_ratio
+from ..checks import check_flag, check_int, check_number, check_ratio
 from ..errors import PyramidError
 from .base import Schedule
 
@@ -18,6 +18,7 @@ class ExponentialSchedule(Schedule):
     """See `Schedule.exponential`."""
 
     kind: ClassVar[str] = "exponential"
+    numbers_of_layers: ClassVar[tuple[str, ...]] = ("last_layer",)
     keep_ratio: float
     last_layer: int
     first_layer: int = 1
@@ -33,11 +34,6 @@ class ExponentialSchedule(Schedule):
                 "tokens are dropped from first_layer to last_layer"
             )
 
-    def check(self, layers: int) -> None:
-        """See `Schedule.check`."""
-        super().check(layers)
-        check_layer("last_layer", self.last_layer, layers)
-
     def _shares(self, layers: int) -> list[float]:
         steps = self.last_layer - self.first_layer + 1
         done = [min(max(j - self.first_layer + 1, 0), steps) for j in range(1, layers + 1)]
@@ -49,6 +45,7 @@ class ConstantSchedule(Schedule):
     """See `Schedule.constant`."""
 
     kind: ClassVar[str] = "constant"
+    numbers_of_layers: ClassVar[tuple[str, ...]] = ("first_layer",)
     keep_ratio: float
     first_layer: int = 1
 
@@ -56,11 +53,6 @@ class ConstantSchedule(Schedule):
         super().__post_init__()
         check_ratio(self.keep_ratio)
         check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
-
-    def check(self, layers: int) -> None:
-        """See `Schedule.check`."""
-        super().check(layers)
-        check_layer("first_layer", self.first_layer, layers)
 
     def _shares(self, layers: int) -> list[float]:
         return [1.0 if j < self.first_layer else self.keep_ratio for j in range(1, layers + 1)]
@@ -71,6 +63,7 @@ class InputSchedule(Schedule):
     """See `Schedule.input_only`."""
 
     kind: ClassVar[str] = "input_only"
+    added_later: ClassVar[str] = "multiple_of"
     selects_at_input: ClassVar[bool] = True
     keep_ratio: float
     multiple_of: int = 1
@@ -86,11 +79,6 @@ class InputSchedule(Schedule):
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
         return [-(-raw // self.multiple_of) * self.multiple_of for raw in super()._raw_lengths(n, layers)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """See `Schedule.to_dict`. A multiple of 1 is left out: what is written stays as it was before there was one."""
-        data = super().to_dict()
-        return data if self.multiple_of > 1 else {key: value for key, value in data.items() if key != "multiple_of"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class CustomSchedule(Schedule):
@@ -103,7 +91,7 @@ class CustomSchedule(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.layer_lengths:
-            raise PyramidError("a custom schedule needs one length a layer, got an empty list")
+            raise PyramidError("a custom schedule needs one length per layer, got an empty list")
         for length in self.layer_lengths:
             check_int("each custom length", length, 1, "CLS is always kept")
         if list(self.layer_lengths) != sorted(self.layer_lengths, reverse=True):
@@ -117,7 +105,7 @@ class CustomSchedule(Schedule):
         if len(self.layer_lengths) != layers:
             raise PyramidError(
                 f"the model has {layers} layers and the custom schedule {len(self.layer_lengths)} lengths: "
-                f"{list(self.layer_lengths)}; give one length a layer"
+                f"{list(self.layer_lengths)}; give one length per layer"
             )
 
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
@@ -152,6 +140,7 @@ class StridedSchedule(Schedule):
     """See `Schedule.strided`."""
 
     kind: ClassVar[str] = "strided"
+    numbers_of_layers: ClassVar[tuple[str, ...]] = ("at_layers",)
     window: int
     at_layers: tuple[int, ...]
 
@@ -164,11 +153,6 @@ class StridedSchedule(Schedule):
             raise PyramidError(f"at_layers needs at least one layer and no layer twice, got {list(self.at_layers)}")
         for layer in self.at_layers:
             check_int("each of at_layers", layer, 1, "layers are counted from 1")
-
-    def check(self, layers: int) -> None:
-        """See `Schedule.check`."""
-        super().check(layers)
-        check_layer("at_layers", max(self.at_layers), layers)
 
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
         lengths = []
@@ -184,6 +168,8 @@ class AdaptiveSchedule(Schedule):
     """See `Schedule.adaptive`."""
 
     kind: ClassVar[str] = "adaptive"
+    numbers_of_layers: ClassVar[tuple[str, ...]] = ("first_layer", "last_layer")
+    added_later: ClassVar[str] = "growth"
     is_adaptive: ClassVar[bool] = True
     radius: float
     relative: bool = True
@@ -205,12 +191,6 @@ class AdaptiveSchedule(Schedule):
             check_int("last_layer", self.last_layer, self.first_layer, "it must not stand before first_layer")
         check_number("growth", self.growth, 0, 10, "1 is the same radius at every layer", above=True)
 
-    def check(self, layers: int) -> None:
-        """See `Schedule.check`."""
-        super().check(layers)
-        check_layer("first_layer", self.first_layer, layers)
-        check_layer("last_layer", self.last_layer or 1, layers)
-
     def lengths(self, n: int, layers: int) -> tuple[int, ...]:
         """Raises: there are none before a text is run."""
         raise PyramidError(
@@ -230,11 +210,6 @@ class AdaptiveSchedule(Schedule):
             0.5
         """
         return self.radius * self.growth ** (layer - self.first_layer)
-
-    def to_dict(self) -> dict[str, Any]:
-        """See `Schedule.to_dict`. A growth of 1 is left out: what is written stays as it was before there was one."""
-        data = super().to_dict()
-        return data if self.growth != 1 else {key: value for key, value in data.items() if key != "growth"}
 
     def options(self, n: int, layer: int) -> tuple[int, ...]:
         """See `Schedule.options`."""

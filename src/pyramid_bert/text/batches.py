@@ -44,9 +44,8 @@ def encode(
         tokenizer: A transformers tokenizer.
         texts: Texts, or pairs of texts.
         positions: The most tokens that the model can read.
-        max_length: Cut longer texts to this many tokens. Without it a text that is too long is an error: cutting is
-            for the user to decide.
-        where: Names the place of a text in that error, like `Table.where`; without it it says "text 3".
+        max_length: Cut longer texts to this many tokens. Without it a text that is too long for the model is an error.
+        where: Names the place of a text in that error, like `Table.where`; without it the error says "text 3".
         remedy: What that error tells the user to do.
     """
     texts = check_texts(texts)
@@ -55,23 +54,15 @@ def encode(
         check_number("max_length", max_length, 2, positions, hint, whole=True, error=DataError)
     first = [text if isinstance(text, str) else text[0] for text in texts]
     second = None if isinstance(texts[0], str) else [text[1] for text in texts]
-    batch = tokenizer(
-        first,
-        second,
-        truncation=max_length is not None,
-        max_length=max_length,
-        verbose=False,
-        return_attention_mask=False,
-    )
+    cut = {"truncation": max_length is not None, "max_length": max_length}
+    batch = tokenizer(first, second, **cut, verbose=False, return_attention_mask=False)
     types = batch.get("token_type_ids") or [None] * len(texts)
     encoded = [Encoded(ids, kinds) for ids, kinds in zip(batch["input_ids"], types, strict=True)]
     for number, item in enumerate(encoded):
         if len(item) > positions:
             named = f"text {number}" if where is None else f"{where(number)}: the text"
-            raise DataError(
-                f"{named} has {len(item)} tokens and the model reads at most {positions}; "
-                f"{remedy.format(positions=positions)}"
-            )
+            limit = f"has {len(item)} tokens and the model reads at most {positions}"
+            raise DataError(f"{named} {limit}; {remedy.format(positions=positions)}")
     return encoded
 
 
@@ -121,7 +112,7 @@ def collate(
 ) -> dict[str, Tensor]:
     """A batch as tensors (B, N) on `device`, padded on the right to the longest text or to `length`.
 
-    There is no attention mask when there is nothing to mask, which lets attention run on its fastest path.
+    Without padding there is no attention mask: attention then runs on its fastest path.
     """
     width = length or max(map(len, items))
     padded = {"input_ids": [[*item.input_ids, *[pad_id] * (width - len(item))] for item in items]}

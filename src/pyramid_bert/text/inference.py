@@ -1,8 +1,8 @@
-"""What a model says to encoded texts: sorted by length, at true lengths, in the order in which they were given."""
+"""The outputs of a model for encoded texts: run sorted by length, returned in the order in which they were given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class Outputs:
     Attributes:
         logits: (n, classes).
         cls: The last layer's vector of the first token (n, D); None when it was not asked for.
-        coverage: What each layer kept and how well that covers the others, each (n, layers); None likewise.
+        coverage: What each layer kept and how well that covers the others, each (n, layers); None unless asked for.
     """
 
     logits: Tensor
@@ -48,20 +48,20 @@ def outputs_of(
     share: bool = False,
     pad_to: int | None = None,
 ) -> Outputs:
-    """The outputs of `model`, which should be in evaluation mode, for all of the texts. Threads may share the model.
+    """The outputs of `model` for all texts. The model should be in evaluation mode; threads may share it.
 
     Args:
         model: A transformers classifier, dense or pyramid.
         items: The texts.
-        pad_id: The id that fills up a batch.
+        pad_id: The id of the padding token.
         batch_size: Texts at a time.
         cls: Keep the CLS vectors as well.
         coverage: Keep the covering radius of each layer of a pyramid as well. Not together with `share`.
         dense: Let a pyramid keep every token.
-        title: What the progress bar on stderr says; None shows none.
-        share: Where several processes train together, each runs a part of the batches, and all get all outputs. Every
+        title: The title of a progress bar on stderr; None shows none.
+        share: When several processes train together, each runs a part of the batches and gets all outputs. Every
             process has to make the call.
-        pad_to: The width of all batches; that of their longest row if None.
+        pad_to: The width of all batches; None pads each to its longest row.
     """
     radii = _radii(model) if coverage else None
     this = Pass(dense=dense) if radii is None else Pass(radii, dense=dense)
@@ -70,7 +70,7 @@ def outputs_of(
     number, count = place() if share else (0, 1)
     batches = sorted_batches([len(item) for item in items], batch_size)[number::count]
     found: list[Coverage] = []
-    for rows in _shown(batches, title):
+    for rows in track(batches, title or "", console=Console(stderr=True), disable=title is None):
         batch = collate([items[i] for i in rows], pad_id, pad_to)
         with torch.inference_mode():
             outputs, vector = call(model, batch, this, cls=cls)
@@ -140,10 +140,3 @@ def _in_order(found: Sequence[Coverage], batches: Sequence[Sequence[int]]) -> Co
     order = torch.tensor([row for rows in batches for row in rows]).argsort()
     parts = ([getattr(one, name) for one in found] for name in ("radius", "alone", "kept"))
     return Coverage(*(torch.cat(part)[order] for part in parts))
-
-
-def _shown(batches: list[list[int]], title: str | None) -> Iterator[list[int]]:
-    if title is None:
-        yield from batches
-        return
-    yield from track(batches, description=title, console=Console(stderr=True))

@@ -44,10 +44,8 @@ class Labels:
     def of(cls, labels: Sequence[Any], texts: int, where: Where | None = None) -> Labels:
         """The classes that occur in `labels`, sorted; regression when all of them are floats.
 
-        Args:
-            labels: One a text.
-            texts: How many texts there are.
-            where: Names the place of a row in errors, like `Table.where`; without it they say "label 3".
+        There must be as many labels as `texts`. `where` names the place of a row in errors, like `Table.where`; without
+        it they say "label 3".
         """
         values = _plain(labels, texts)
         if all(isinstance(value, float) for value in values):
@@ -98,7 +96,7 @@ class Labels:
         return decoded
 
     def summary(self, labels: Sequence[Any]) -> str:
-        """One line that tells people what will be learned from `labels`.
+        """One line that says what is learned from `labels`.
 
         Example:
             >>> Labels(("neg", "pos")).summary(["pos", "neg"]), Labels(None).summary([5.0, 0.0, 2.5])
@@ -153,12 +151,7 @@ def saved_labels(path: str | Path, record: dict[str, Any], config: Any) -> Label
 def as_target(
     labels: Sequence[Any], target: Literal["classes", "number"], where: Where | None = None
 ) -> list[str | int | float]:
-    """The labels converted to what the user says they are: classes (words and integers) or numbers (floats).
-
-    Args:
-        labels: As a file gives them.
-        target: "classes" or "number".
-        where: Names the place of a row in errors, like `Table.where`.
+    """The labels of a file as what the user says they are: classes (words and integers) or numbers (floats).
 
     Example:
         >>> as_target([1, 5], "number"), as_target([0.0, 1.0], "classes")
@@ -189,7 +182,7 @@ def _plain(labels: Sequence[Any], texts: int) -> list[Any]:
         labels = np.asarray(labels)[:, 0].tolist()
     labels = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(labels) != texts:
-        raise DataError(f"{len(labels)} labels for {texts} texts; give one label a text")
+        raise DataError(f"{len(labels)} labels for {texts} texts; give one label per text")
     if texts == 0:
         raise DataError("no texts given; at least one is needed")
     return [value.item() if isinstance(value, np.generic) else value for value in labels]

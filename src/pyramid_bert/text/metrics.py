@@ -17,12 +17,12 @@ REGRESSION = ("spearman", "pearson", "rmse")
 
 
 def classification_metrics(truth: Sequence[Any], predicted: Sequence[Any], classes: int) -> dict[str, float]:
-    """Accuracy, F1 (of the higher of two classes, or the mean over those that occur) and Matthews correlation.
+    """Accuracy, F1 (of class 1 of two classes, or the mean over those that occur) and Matthews correlation.
 
     Args:
         truth: The numbers of the right classes, from 0.
-        predicted: Those that the model says.
-        classes: How many classes the model knows: if two, F1 is that of class 1, whichever of them occur.
+        predicted: The numbers of the predicted classes.
+        classes: How many classes the model knows, whichever of them occur.
 
     Example:
         >>> classification_metrics([0, 1, 1, 0], [0, 1, 0, 0], classes=2)["accuracy"]
@@ -66,7 +66,7 @@ def regression_metrics(truth: Sequence[float], predicted: Sequence[float]) -> di
 
 def _check(truth: Sequence[Any], predicted: Sequence[Any]) -> None:
     if len(truth) != len(predicted):
-        raise DataError(f"{len(truth)} labels for {len(predicted)} predictions; give one label a text")
+        raise DataError(f"{len(truth)} labels for {len(predicted)} predictions; give one label per text")
 
 
 def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> dict[str, float]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -26,8 +26,8 @@ class Table:
     """The rows of a data file.
 
     Attributes:
-        texts: One text a row, or a pair of texts.
-        labels: One label a row; empty when no label column was asked for.
+        texts: One text per row, or a pair of texts.
+        labels: One label per row; empty when no label column was asked for.
         source: Where the rows come from, for error messages.
         numbers: The number of each row there, from 1.
 
@@ -63,16 +63,11 @@ def read_table(
         pair_column: Column of the second text of a pair.
         label_column: Column of the label; None when there is none to read.
     """
-    path = Path(path)
-    return table_of(iterate_rows(path), str(path), text_column, pair_column, label_column)
+    return table_of(iterate_rows(Path(path)), str(path), text_column, pair_column, label_column)
 
 
 def table_of(
-    rows: NumberedRows,
-    source: str,
-    text_column: str,
-    pair_column: str | None,
-    label_column: str | None,
+    rows: NumberedRows, source: str, text_column: str, pair_column: str | None, label_column: str | None
 ) -> Table:
     """The texts and labels of numbered rows; `source` names where they come from."""
     texts: list[Text] = []
@@ -110,9 +105,9 @@ def iterate_rows(
 
     Args:
         path: The file.
-        suffix: Its format, as one of `FORMATS`, where the name does not say it.
+        suffix: Its format, as one of `FORMATS`, if the name does not say it.
         header: The columns of a CSV or TSV file that has no header line.
-        exact: Refuse rows with more fields than there are columns: a separator inside of a text moves the others.
+        exact: Refuse rows with more fields than columns: an unquoted separator in a text moves the later fields.
     """
     if not path.is_file():
         raise DataError(f"no such file: {path}")
@@ -122,9 +117,14 @@ def iterate_rows(
         return
     number = 0
     try:
-        with _open(path, zipped) as file:
-            rows = _json_rows(file, path) if suffix == ".jsonl" else _separated_rows(file, suffix, header)
-            for number, row in rows:
+        opener: Any = gzip.open if zipped else open
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            # A field may be longer than the csv module's cautious default of 128 KB.
+            csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+            # In TSV files quotes mean nothing, as in GLUE's.
+            form: dict[str, Any] = {} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+            separated = enumerate(csv.DictReader(file, header, **form), start=1)
+            for number, row in _json_rows(file, path) if suffix == ".jsonl" else separated:
                 if exact:
                     _check_surplus(row, suffix, f"{path}, row {number}")
                 yield number, row
@@ -136,22 +136,6 @@ def iterate_rows(
         raise DataError(
             f"{path} is not UTF-8 text (byte {error.start}, after row {number}); convert it first"
         ) from error
-
-
-def _open(path: Path, zipped: bool) -> IO[str]:
-    if zipped:
-        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
-
-
-def _separated_rows(
-    file: IO[str], suffix: str, header: Sequence[str] | None
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    # A field may be longer than the csv module's cautious default of 128 KB.
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    # In TSV files quotes mean nothing, as in GLUE's.
-    form: dict[str, Any] = {} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    yield from enumerate(csv.DictReader(file, header, **form), start=1)
 
 
 def _check_surplus(row: Mapping[Any, Any], suffix: str, where: str) -> None:
@@ -236,13 +220,9 @@ def _typed(labels: list[Any], where: Callable[[int], str]) -> list[Label]:
 
 def _number(label: Any) -> int | float | None:
     """A label as a number, or None if it is none."""
-    if isinstance(label, bool):
-        return None
-    if isinstance(label, int | float):
-        return label
+    if isinstance(label, bool | int | float):
+        return None if isinstance(label, bool) else label
     for kind in (int, float):
-        try:
+        with suppress(TypeError, ValueError):
             return kind(label)
-        except (TypeError, ValueError):
-            continue
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -16,23 +15,23 @@ from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from ..errors import MissingExtraError
-from ..files import write_text
+from ..files import to_json, write_text
 
 LOG = "log.jsonl"
 LOG_EVERY = 20  # steps
 
 
 class Pace(TrainerCallback):
-    """Decides at the end of each step whether to log, evaluate and save, in this order; every process decides alike.
+    """Decides at the end of each step whether to log, evaluate and save, in this order, alike in every process.
 
-    A resumed run must see what the stopped run saw. transformers' own evaluation at the end of an epoch comes after the
-    checkpoint of that step, so a run that resumes there would skip it.
+    transformers evaluates at the end of an epoch after it has saved the checkpoint of that step. A run that resumed
+    there would skip the evaluation.
     """
 
-    def __init__(self, sampler: Any, *, evaluate: bool, patience: int | None, metric: str) -> None:
+    def __init__(self, sampler: Any, patience: int | None, metric: str | None) -> None:
+        """`metric` is the one that counts on the dev data; None without dev data."""
         self.sampler = sampler
         self.steps_per_epoch = -(-len(sampler) // sampler.batch_size)
-        self.evaluate = evaluate
         self.patience = patience
         self.metric = metric
 
@@ -44,19 +43,19 @@ class Pace(TrainerCallback):
         """Asks for an evaluation when an epoch ends, for a checkpoint of what may be the best, and for logs."""
         if state.global_step % self.steps_per_epoch == 0 or state.global_step >= state.max_steps:
             control.should_log = True
-            control.should_evaluate = self.evaluate
+            control.should_evaluate = self.metric is not None
             control.should_save = control.should_save or self.patience is not None
         # A logged loss is an average since the last log, and checkpoints do not hold that sum.
         control.should_log = control.should_log or control.should_save
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stops the run when the evaluations have not gained for too long."""
+        """Stops the run when the metric has not improved for too long."""
         if self.exhausted(state.log_history):
             control.should_training_stop = True
 
     def exhausted(self, history: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the last `patience` evaluations brought nothing better than one before them."""
-        if self.patience is None:
+        """Whether none of the last `patience` evaluations is better than all before them."""
+        if self.patience is None or self.metric is None:
             return False
         values = [float(entry[f"eval_{self.metric}"]) for entry in history if f"eval_{self.metric}" in entry]
         ranked = [-math.inf if math.isnan(value) else value * sign(self.metric) for value in values]
@@ -74,39 +73,34 @@ def sign(metric: str) -> int:
 
 
 class RichProgress(TrainerCallback):
-    """A progress bar on stderr with the loss beside it, and the metric that counts on the dev data."""
+    """Shows steps, the loss and the metric that counts on the dev data in a progress bar."""
 
-    def __init__(self, title: str, metric: str | None = None) -> None:
+    def __init__(self, bar: Progress, title: str, metric: str | None) -> None:
+        self.bar = bar
         self.title = title
         self.metric = metric
-        self.bar: Progress | None = None
+        self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Opens the bar, at the step from which a resumed run goes on."""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, TextColumn("{task.fields[shown]}"), console=Console(stderr=True))
-        self.bar.start()
+        """Starts at the step at which a resumed run continues."""
         self.task = self.bar.add_task(self.title, total=state.max_steps, completed=state.global_step, shown="")
-        self.shown: dict[str, str] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Moves the bar."""
-        assert self.bar is not None
         self.bar.update(self.task, completed=state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Shows the loss, and the metric by its name."""
-        if self.bar is None:
-            return
+        """Shows the loss and the metric."""
         for name, shown in (("loss", "loss"), (f"eval_{self.metric}", f"dev {self.metric}")):
             if name in (logs or {}):
                 self.shown[name] = f"{shown} {float(logs[name]):.3f}"
         self.bar.update(self.task, shown="  ".join(self.shown.values()))
 
-    def close(self) -> None:
-        """Stops the bar."""
-        if self.bar is not None:
-            self.bar.stop()
+
+def progress_bar(shown: bool) -> Progress:
+    """The bar on stderr that `RichProgress` moves."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, TextColumn("{task.fields[shown]}"), console=Console(stderr=True), disable=not shown)
 
 
 class JsonLog(TrainerCallback):
@@ -144,8 +138,7 @@ def log_entries(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def log_text(entries: Sequence[Mapping[str, Any]]) -> str:
     """Entries as lines of JSON; NaN becomes null."""
-    plain = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in e.items()} for e in entries]
-    return "".join(json.dumps(entry) + "\n" for entry in plain)
+    return "".join(to_json(entry) + "\n" for entry in map(dict, entries))
 
 
 def tensorboard(folder: Path, first_step: int) -> TrainerCallback:

@@ -30,29 +30,31 @@ _REST = "training_state.json"
 class SafeTrainer(Trainer):
     """transformers' `Trainer`, with checkpoints in safetensors and JSON. Overrides only how state is saved and read."""
 
+    model: Any
+    optimizer: Any
+    lr_scheduler: Any
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
-        # A pickle of the arguments, which nothing here ever reads.
+        # A pickle of the arguments; nothing here reads it.
         (Path(str(output_dir or self.args.output_dir)) / "training_args.bin").unlink(missing_ok=True)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             raise UnsupportedModelError("checkpoints of sharded training are pickles; use plain data-parallel training")
         if self.args.should_save:
-            stateful: Any = self
-            saved = stateful.optimizer.state_dict()
+            saved = self.optimizer.state_dict()
             tensors = {
                 f"{number}/{name}": value.detach().cpu()
                 for number, state in saved["state"].items()
                 for name, value in state.items()
             }
-            rest = {"groups": saved["param_groups"], "scheduler": stateful.lr_scheduler.state_dict()}
+            rest = {"groups": saved["param_groups"], "scheduler": self.lr_scheduler.state_dict()}
             _write(Path(output_dir), "", tensors, rest)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        stateful: Any = self
         tensors, rest = _read(Path(checkpoint), "")
         if "groups" not in rest:
             raise CheckpointError(f"{checkpoint} was written by an older version; remove it to start over")
@@ -60,8 +62,8 @@ class SafeTrainer(Trainer):
         for key, value in tensors.items():
             number, _, name = key.partition("/")
             state.setdefault(int(number), {})[name] = value
-        stateful.optimizer.load_state_dict({"state": state, "param_groups": rest["groups"]})
-        stateful.lr_scheduler.load_state_dict(rest["scheduler"])
+        self.optimizer.load_state_dict({"state": state, "param_groups": rest["groups"]})
+        self.lr_scheduler.load_state_dict(rest["scheduler"])
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if not (Path(resume_from_checkpoint) / "model.safetensors").is_file():
@@ -94,24 +96,21 @@ class SafeTrainer(Trainer):
         return f"rng{self.args.process_index}-"
 
     def restore_best(self) -> None:
-        """Puts back the weights of the best evaluation (the last, if none was any good), in every process."""
-        stateful: Any = self
+        """Restores the weights of the best evaluation (of the last, if all were NaN), in every process."""
         if self.args.should_save:
             step = self.state.best_global_step or self.state.global_step
             weights = Path(str(self.args.output_dir)) / f"checkpoint-{step}" / "model.safetensors"
             try:
-                stateful.model.load_state_dict(load_file(weights))
+                self.model.load_state_dict(load_file(weights))
             except (OSError, SafetensorError, RuntimeError) as error:
                 raise CheckpointError(f"cannot read the best weights in {weights}: {error}; train again") from error
-        share_weights(stateful.model)
+        share_weights(self.model)
 
 
 def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | None:
-    """The checkpoint to go on from, or None for a fresh start. Another run's folder is refused.
+    """The checkpoint in `folder` to resume from, or None for a fresh start.
 
-    Args:
-        folder: Where checkpoints go.
-        fingerprint: What makes the run this one; kept in run.json.
+    `fingerprint` identifies the run and is kept in run.json; a folder of another run is refused.
     """
     record = folder / "run.json"
     found = last_complete_checkpoint(folder)
@@ -124,7 +123,7 @@ def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | No
         if changed:
             raise CheckpointError(
                 f"{folder} holds checkpoints of another run: {', '.join(changed)} differ. "
-                "Go on from the model that the run began with, use another folder, or remove these checkpoints"
+                "Start from the model that the run began with, use another folder, or remove these checkpoints"
             )
     if first_process():
         write_text(record, json.dumps(fingerprint, indent=1))
@@ -134,8 +133,7 @@ def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | No
 def last_complete_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that was written to its end, or None.
 
-    The trainer's own state is the last file of a checkpoint: where it is missing or cut short, the run was stopped in
-    the middle of saving, and the checkpoint before counts.
+    The Trainer writes its state last. If that file is missing or cut short, the run was stopped while saving.
     """
     found = []
     for path in folder.glob("checkpoint-*"):

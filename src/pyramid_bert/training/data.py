@@ -28,7 +28,7 @@ class TrainingData(Dataset[int]):
         self.items = items
         self.targets = torch.tensor(targets)
         self.pad_id = pad_id
-        self.pad_to = pad_to  # the width of all batches; that of their longest row if None
+        self.pad_to = pad_to  # the width of all batches; None pads each to its longest row
         self.taught: Outputs | None = None
 
     def __len__(self) -> int:

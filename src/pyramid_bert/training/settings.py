@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run, checked at once."""
+"""The settings of a fine-tuning run, checked when they are made."""
 
 from __future__ import annotations
 
@@ -7,29 +7,47 @@ from dataclasses import dataclass
 from ..checks import check_choice, check_flag, check_number
 from ..text.metrics import CLASSIFICATION, REGRESSION
 
+# Setting -> the least and the most that is allowed.
+_LIMITS: dict[str, tuple[float, float]] = {
+    "learning_rate": (1e-12, 1),
+    "epochs": (1e-6, 10_000),
+    "batch_size": (1, 1_000_000),
+    "eval_batch_size": (1, 1_000_000),
+    "warmup_ratio": (0, 1),
+    "weight_decay": (0, 1),
+    "seed": (0, 2**32 - 1),
+    "dropout": (0, 0.99),
+    "checkpoints_per_epoch": (1, 1_000_000),
+    "patience": (1, 1_000_000),
+    "temperature": (1e-2, 1_000),
+    "distill_weight": (0, 1),
+    "hidden_weight": (0, 1_000_000),
+}
+_WHOLE = ("batch_size", "eval_batch_size", "seed", "checkpoints_per_epoch", "patience")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """How to fine-tune. The defaults are the paper's for GLUE, but for the batch size.
+    """How to fine-tune. All defaults except the batch size are the paper's for GLUE.
 
     Attributes:
         learning_rate: Peak learning rate; it falls linearly to 0.
         epochs: Passes over the data.
-        batch_size: Texts a step, over all processes.
-        eval_batch_size: Texts at a time where nothing is learned: on the dev data, and by the teacher.
+        batch_size: Texts per step, over all processes.
+        eval_batch_size: Texts per batch on the dev data, and for the teacher.
         warmup_ratio: Share of the steps over which the learning rate rises.
         weight_decay: Decoupled weight decay.
         seed: Seed of everything random.
-        dropout: Share of the values that is left out at random while learning; None is as the model has it.
-        bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in full. Faster where
-            the processor has such products. Evaluation is always in full precision.
+        dropout: Dropout probability while training; None keeps the model's.
+        bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in float32. Faster on
+            processors with bfloat16 instructions. Evaluation is always in full precision.
         checkpoints_per_epoch: How often the state is saved, when there is an output folder.
-        patience: Stop after this many evaluations on the dev data without gain, and restore the best weights; None
-            trains to the end and keeps the last weights.
-        dev_metric: What counts as gain; accuracy, or spearman for numbers, if None.
+        patience: Stop after this many evaluations on the dev data without improvement, and restore the best weights;
+            None trains to the end and keeps the last weights.
+        dev_metric: The metric that has to improve; None is accuracy, or spearman for regression.
         temperature: With a teacher: softens its distribution and the model's.
-        distill_weight: With a teacher: its share in the loss, 0-1; the rest is that of the labels.
-        hidden_weight: With a teacher: weight of the difference of the last layer's CLS vectors.
+        distill_weight: With a teacher: its share of the loss, 0-1; the rest comes from the labels.
+        hidden_weight: With a teacher: weight of the squared difference of the last layer's CLS vectors.
     """
 
     learning_rate: float = 2e-5
@@ -49,22 +67,9 @@ class TrainSettings:
     hidden_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("learning_rate", 1e-12, 1),
-            ("epochs", 1e-6, 10_000),
-            ("warmup_ratio", 0, 1),
-            ("weight_decay", 0, 1),
-            ("dropout", 0, 0.99),
-            ("temperature", 1e-2, 1_000),
-            ("distill_weight", 0, 1),
-            ("hidden_weight", 0, 1_000_000),
-        ):
-            if name != "dropout" or self.dropout is not None:
-                check_number(name, getattr(self, name), low, high)
-        for name in ("batch_size", "eval_batch_size", "checkpoints_per_epoch", "patience"):
-            if name != "patience" or self.patience is not None:
-                check_number(name, getattr(self, name), 1, 1_000_000, whole=True)
-        check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
+        for name, (low, high) in _LIMITS.items():
+            if getattr(self, name) is not None or name not in ("dropout", "patience"):
+                check_number(name, getattr(self, name), low, high, whole=name in _WHOLE)
         check_flag("bf16", self.bf16)
         check_choice("dev_metric", self.dev_metric or CLASSIFICATION[0], (*CLASSIFICATION, *REGRESSION))
 

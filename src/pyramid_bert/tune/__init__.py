@@ -1,6 +1,5 @@
 """From a wanted speed-up to a pyramid: schedules for a model, and the best pyramid of a dense classifier, untrained."""
 
-from .calibration import Calibration, calibrate
 from .candidates import METHODS, Method, described
 from .judge import Trial
 from .schedules import (
@@ -15,6 +14,7 @@ from .schedules import (
 )
 from .search import MINIMUM_ROWS, Search, find_pyramid
 from .sensitivity import measure_sensitivity
+from .speed import Calibration, calibrate
 
 __all__ = [
     "METHODS",

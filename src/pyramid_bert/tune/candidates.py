@@ -1,7 +1,6 @@
-"""What is searched: ways to choose and reduce tokens, times the layers between which they do it.
+"""What is searched: ways to choose and reduce tokens, and the layers between which they do it.
 
-A candidate says everything but how strongly tokens are reduced. The solver finds the keep ratio or radius that gives
-the wanted speed-up, so all candidates are equally fast.
+The solver finds for each candidate the keep ratio or radius that gives the wanted speed-up, so all are equally fast.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from typing import Any
 from ..config import PyramidConfig, Reduce, TokenMetric
 from ..core.coreset import CentersPerStep
 from ..schedule.base import Schedule
-from ..schedule.kinds import ExponentialSchedule
 from ..text.sampling import shuffled
-from .solver import MIN_TOKENS, SpeedupOf, at_speedup, extreme_schedule
+from .solver import MIN_TOKENS, SpeedupOf, each_at_speedup, extreme_schedule
 
 _CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
 _WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
-_GROWTHS, _STEPS = (1.0, 1.1, 1.2, 1.3, 1.4), 16
-FIRST_GROWTH = 1.1
+_GROWTHS, _FIRST_GROWTH, _STEPS = (1.0, 1.1, 1.2, 1.3, 1.4), 1.1, 16
 
 
 @dataclass(frozen=True)
@@ -109,73 +106,60 @@ def described(settings: PyramidConfig) -> str:
     return f"{layers}, each text within {radius}{growing}"
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A pyramid without its keep ratio or radius.
+def following(settings: PyramidConfig, layers: int) -> PyramidConfig:
+    """The same method and first layer, with lengths that follow the text; the radius is still to be solved.
 
-    Attributes:
-        method: Which tokens stay and what becomes of the others.
-        first_layer: The first layer that reduces.
-        last_layer: The last one; None for the last one before tokens rest.
-        growth: The factor by which the radius grows from layer to layer, where lengths follow the text; None where
-            they depend on the number of tokens only.
+    Example:
+        >>> following(Method("cluster", rest_from=10).settings(Schedule.exponential(0.5, 2)), 12).schedule.last_layer
+        9
     """
+    schedule = Schedule.adaptive(
+        1.0,
+        first_layer=settings.schedule.to_dict()["first_layer"],
+        last_layer=(settings.rest_from or layers) - 1,
+        relative=settings.metric == "euclidean",  # the other metrics have fixed scales, and do better so
+        growth=_FIRST_GROWTH,
+        steps=_STEPS,
+        min_tokens=MIN_TOKENS,
+    )
+    return settings.replace(schedule=schedule)
 
-    method: Method
-    first_layer: int
-    last_layer: int | None = None
-    growth: float | None = None
 
-    @classmethod
-    def of(cls, settings: PyramidConfig) -> Candidate:
-        """The candidate that settings with an exponential schedule were solved for."""
-        assert isinstance(settings.schedule, ExponentialSchedule)
-        return cls(Method.of(settings), settings.schedule.first_layer, settings.schedule.last_layer)
+def unsolved(settings: PyramidConfig) -> PyramidConfig:
+    """The candidate that was solved: the settings with 1 as keep ratio or radius."""
+    strength: dict[str, Any] = {"radius" if settings.schedule.is_adaptive else "keep_ratio": 1.0}
+    return settings.replace(schedule=replace(settings.schedule, **strength))
 
-    def adaptive_shape(self, layers: int) -> dict[str, Any]:
-        """What `Schedule.adaptive` takes beside a radius, in a model with this number of layers.
 
-        Example:
-            >>> Candidate(Method("cluster", rest_from=10), first_layer=2, growth=1.1).adaptive_shape(12)["last_layer"]
-            9
-        """
-        return {
-            "first_layer": self.first_layer,
-            "last_layer": (self.method.rest_from or layers) - 1,
-            "relative": self.method.metric == "euclidean",  # the other metrics have fixed scales, and do better so
-            "growth": self.growth,
-            "steps": _STEPS,
-            "min_tokens": MIN_TOKENS,
-        }
+def neighbours(settings: PyramidConfig, layers: int) -> Iterator[PyramidConfig]:
+    """The unsolved candidates that differ in one thing, by one step.
 
-    def neighbours(self, layers: int) -> Iterator[Candidate]:
-        """The candidates that differ in one thing, by one step.
+    Example:
+        >>> near = neighbours(following(Method().settings(Schedule.exponential(0.5, 1)), 12), 12)
+        >>> [(one.schedule.growth, one.schedule.first_layer, one.rest_from) for one in near]
+        [(1.0, 1, None), (1.2, 1, None), (1.1, 1, 11), (1.1, 2, None)]
+    """
+    settings = unsolved(settings)
+    schedule: Any = settings.schedule
+    first, last, beyond = schedule.first_layer, schedule.last_layer, settings.rest_from or layers
+    follows = schedule.is_adaptive
 
-        Example:
-            >>> near = Candidate(Method("coreset"), first_layer=1, growth=1.2).neighbours(12)
-            >>> [(one.growth, one.first_layer, one.method.rest_from) for one in near]
-            [(1.1, 1, None), (1.3, 1, None), (1.2, 1, 11), (1.2, 2, None)]
-        """
-        method, beyond = self.method, self.method.rest_from or layers
-        last = beyond - 1 if self.last_layer is None else self.last_layer
-        if self.growth is not None:
-            yield from (replace(self, growth=growth) for growth in _beside(self.growth, _GROWTHS))
-        methods = []
-        if method.selector == "cluster":
-            methods += [replace(method, within=within) for within in _beside(method.within, _WITHIN)]
-        if method.selector == "coreset" and self.growth is None:
-            methods += [replace(method, centers_per_step=m) for m in _beside(method.centers_per_step, _CENTERS)]
-        done_by = self.first_layer if self.last_layer is None else last
-        rested = [layer for layer in (beyond - 1, beyond + 1) if done_by < layer <= layers]
-        methods += [replace(method, rest_from=layer if layer < layers else None) for layer in rested]
-        yield from (replace(self, method=other) for other in methods)
-        for first in (self.first_layer - 1, self.first_layer + 1):
-            if 1 <= first <= last:
-                yield replace(self, first_layer=first)
-        if self.last_layer is not None:
-            for end in (last - 1, last + 1):
-                if self.first_layer <= end < beyond:
-                    yield replace(self, last_layer=end)
+    def scheduled(**changes: Any) -> PyramidConfig:
+        return settings.replace(schedule=replace(schedule, **changes))
+
+    if follows:
+        yield from (scheduled(growth=growth) for growth in _beside(schedule.growth, _GROWTHS))
+    if settings.selector == "cluster":
+        yield from (settings.replace(within=within) for within in _beside(settings.within, _WITHIN))
+    if settings.selector == "coreset" and not follows:
+        yield from (settings.replace(centers_per_step=m) for m in _beside(settings.centers_per_step, _CENTERS))
+    for layer in (beyond - 1, beyond + 1):
+        if (first if follows else last) < layer <= layers:
+            ends = {"last_layer": layer - 1} if follows else {}
+            yield scheduled(**ends).replace(rest_from=layer if layer < layers else None)
+    yield from (scheduled(first_layer=layer) for layer in (first - 1, first + 1) if 1 <= layer <= last)
+    if not follows:
+        yield from (scheduled(last_layer=layer) for layer in (last - 1, last + 1) if first <= layer < beyond)
 
 
 def _beside(value: object, values: Sequence[Any]) -> list[Any]:
@@ -187,25 +171,17 @@ def _beside(value: object, values: Sequence[Any]) -> list[Any]:
 
 
 def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, wanted: float) -> list[PyramidConfig]:
-    """The settings to begin with, in a fixed mixed order: any first part of them is a fair sample.
-
-    Args:
-        methods: The ways to choose and reduce tokens.
-        layers: Layers of the model.
-        speedup_of: The speed-up that settings give.
-        wanted: The speed-up that each of them is to give.
-    """
+    """The settings of the wanted speed-up to begin with, in a fixed mixed order: any first part is a fair sample."""
     found: dict[object, PyramidConfig] = {}
     for method in methods:
-        ways = [(method, first, last) for first, last in places(layers, method.rest_from)]
+        settings = method.settings(extreme_schedule())
+        solved = [*each_at_speedup(settings, places(layers, method.rest_from), speedup_of, wanted)]
         for layer in rests(layers) if method.rest_from is None else ():
-            resting = replace(method, rest_from=layer)
-            ways += [(resting, first, last) for first in range(1, layer) for last in sorted({first, layer - 1})]
-        for way, first, last in ways:
-            settings = at_speedup(way.settings(extreme_schedule()), first, last, speedup_of, wanted)
-            if settings is not None:  # those that keep every token, fast enough by resting, are all the same pyramid
-                reduces = settings.schedule.to_dict()["keep_ratio"] < 1
-                found.setdefault(settings if reduces else settings.rest_from, settings)
+            ends = [(first, last) for first in range(1, layer) for last in sorted({first, layer - 1})]
+            solved += each_at_speedup(settings.replace(rest_from=layer), ends, speedup_of, wanted)
+        for one in solved:  # those that keep every token, fast enough by resting, are all the same pyramid
+            reduces = one.schedule.to_dict()["keep_ratio"] < 1
+            found.setdefault(one if reduces else one.rest_from, one)
     every = list(found.values())
     return [every[i] for i in shuffled(len(every), 0)]
 

@@ -20,9 +20,6 @@ from ..families import base_model, pyramidize
 from ..text.batches import Encoded, collate, sorted_batches
 from ..text.inference import outputs_of
 
-Outputs = Callable[[Any, Sequence[Encoded]], Tensor]  # of a model for rows: logits (n, classes) or CLS vectors (n, D)
-Measure = Callable[[Tensor], float]  # of the outputs for the first rows; more is better
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -56,60 +53,64 @@ class Judge:
 
     Args:
         model: A copy of the model, which becomes one candidate after the other.
+        dense: The dense model.
         items: The rows.
-        dense: What the dense model gives for them.
-        outputs: Gives the same of a model: `logits_of` or `cls_of`.
-        distances: Row by row, between the outputs of the dense model and of a candidate.
-        measure: A metric, if there are labels.
+        pad_id: The padding token.
+        batch_size: Rows a batch.
+        head: Compare logits; else the last layer's CLS vectors, for a model whose head is missing or not trained.
+        measure: A metric of the logits for the first rows, if there are labels; more is better.
+
+    Attributes:
+        dense: The dense model's logits (n, classes) or CLS vectors (n, D).
+        trials: The trial on most rows of each candidate.
     """
 
     def __init__(
         self,
         model: Any,
+        dense: Any,
         items: Sequence[Encoded],
-        dense: Tensor,
-        outputs: Outputs,
+        pad_id: int,
+        batch_size: int,
         *,
-        distances: Callable[[Tensor, Tensor], Tensor],
-        measure: Measure | None = None,
+        head: bool = True,
+        measure: Callable[[Tensor], float] | None = None,
     ) -> None:
-        self._model, self._items, self._dense = model, items, dense
-        self._outputs_of, self._distances, self._measure = outputs, distances, measure
+        self._model, self._items, self._head, self._measure = model, items, head, measure
+        self._pad_id, self._batch_size = pad_id, batch_size
         self._outputs: dict[PyramidConfig, Tensor] = {}
+        self.dense = self.outputs(dense, items)
         self.trials: dict[PyramidConfig, Trial] = {}
 
     def __call__(self, settings: PyramidConfig, rows: int) -> Trial:
         """The trial of a candidate on the first `rows` rows."""
-        known = self._outputs.get(settings, self._dense[:0])
+        known = self._outputs.get(settings, self.dense[:0])
         if len(known) < rows:
             pyramidize(self._model, config=settings)
-            known = torch.cat([known, self._outputs_of(self._model, self._items[len(known) : rows])])
+            known = torch.cat([known, self.outputs(self._model, self._items[len(known) : rows])])
             self._outputs[settings] = known
-        metric = None if self._measure is None else self._measure(known[:rows])
-        trial = Trial(settings, rows, self._distances(self._dense[:rows], known[:rows]), metric)
+        dense, other = self.dense[:rows], known[:rows]
+        distances = divergences(dense, other, among=self.dense) if self._head else cls_distances(dense, other)
+        trial = Trial(settings, rows, distances, None if self._measure is None else self._measure(other))
         if settings not in self.trials or self.trials[settings].rows <= rows:
             self.trials[settings] = trial
         return trial
 
+    def outputs(self, model: Any, items: Sequence[Encoded]) -> Tensor:
+        """What a model gives for rows: logits (n, classes) or CLS vectors (n, D)."""
+        if not self._head:
+            return cls_vectors(model, items, self._pad_id, self._batch_size)
+        return outputs_of(model, items, self._pad_id, batch_size=self._batch_size).logits
 
-def logits_of(pad_id: int, batch_size: int) -> Outputs:
-    """Gives the logits (n, classes) of a model for rows."""
-    return lambda model, items: outputs_of(model, items, pad_id, batch_size=batch_size).logits
 
-
-def cls_of(pad_id: int, batch_size: int) -> Outputs:
-    """Gives the last layer's CLS vectors (n, D) of a model, with or without a head, for rows."""
-
-    @torch.inference_mode()
-    def outputs(model: Any, items: Sequence[Encoded]) -> Tensor:
-        vectors = torch.zeros(len(items), model.config.hidden_size)
-        for rows in sorted_batches([len(item) for item in items], batch_size):
-            batch = collate([items[i] for i in rows], pad_id)
-            output = base_model(model)(**{name: tensor.to(model.device) for name, tensor in batch.items()})
-            vectors[rows] = output[0][:, 0].float().cpu()
-        return vectors
-
-    return outputs
+@torch.inference_mode()
+def cls_vectors(model: Any, items: Sequence[Encoded], pad_id: int, batch_size: int) -> Tensor:
+    """The last layer's CLS vectors (n, D) of a model, with or without a head."""
+    vectors = torch.zeros(len(items), model.config.hidden_size)
+    for rows in sorted_batches([len(item) for item in items], batch_size):
+        batch = collate([items[i] for i in rows], pad_id, device=model.device)
+        vectors[rows] = base_model(model)(**batch)[0][:, 0].float().cpu()
+    return vectors
 
 
 def divergences(dense: Tensor, other: Tensor, *, among: Tensor | None = None) -> Tensor:
@@ -156,23 +157,19 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """The best by the metric among those that cannot be told from the nearest to the dense model; that one in a tie.
+    """The best by the metric among trials as near to the dense model as the nearest; the nearest in a tie.
 
     The metric is the noisier of the two. It decides only among trials that, row by row, are farther than the nearest by
     no more than the standard error of that difference.
     """
-    nearest, *others = ranked(trials)
-    last = [nearest, *(trial for trial in others if _as_near(trial, nearest))]
-    return min(last, key=lambda trial: (-_worth(trial.metric), trial.divergence))
+    nearest = ranked(trials)[0]
 
+    def as_near(trial: Trial) -> bool:
+        farther = trial.divergences - nearest.divergences
+        return bool(farther.mean() <= farther.std(unbiased=False) / math.sqrt(len(farther)))
 
-def _as_near(trial: Trial, nearest: Trial) -> bool:
-    farther = trial.divergences - nearest.divergences
-    return bool(farther.mean() <= farther.std(unbiased=False) / math.sqrt(len(farther)))
+    def worth(trial: Trial) -> float:  # the correlation of constant outputs is not a number: the worst
+        metric = 0.0 if trial.metric is None else trial.metric
+        return -math.inf if math.isnan(metric) else metric
 
-
-def _worth(metric: float | None) -> float:
-    """The metric as a number that can be compared: a correlation of constant outputs is not a number."""
-    if metric is None:
-        return 0.0
-    return -math.inf if math.isnan(metric) else metric
+    return min(filter(as_near, trials), key=lambda trial: (-worth(trial), trial.divergence))

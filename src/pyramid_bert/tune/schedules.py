@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from ..bench.ideal import check_head, ideal_speedup, kept_lengths
 from ..bench.workload import Workload
+from ..checks import check_number
 from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError
 from ..families import has_head, positions_of, pyramid_settings, pyramidize, restore
 from ..families.hub import apply_settings, default_schedule
 from ..schedule.base import Schedule
 from ..text.batches import Encoded
-from .calibration import runs_of_calibration
 from .candidates import places
-from .judge import Judge, cls_distances, cls_of, divergences, logits_of
-from .solver import MIN_TOKENS, at_speedup, check_speedup, extreme_schedule, smallest
-from .speed import Predicted, measured_speedup, out_of_reach, rows_to_time, settle
+from .judge import Judge
+from .sensitivity import evenly
+from .solver import MIN_TOKENS, check_speedup, each_at_speedup, extreme_schedule, smallest
+from .speed import Predicted, measured_speedup, out_of_reach, rows_to_time, runs_of_calibration, settle
 from .strategy import Deadline, halve
 
 MIN_ITEMS = 50
@@ -38,9 +37,9 @@ class Solution:
 
     Attributes:
         schedule: The schedule.
-        wanted: What was asked for.
-        predicted: What the calibration predicts for it.
-        measured: What it measured in the end, in one interleaved run; None when that was not asked for.
+        wanted: The speed-up asked for.
+        predicted: What the calibration predicts.
+        measured: What was measured in the end, in one interleaved run; None when that was not asked for.
         reachable: The largest speed-up that any schedule would reach, as predicted.
         divergence: How far the pyramid is from the dense model on the sample, before any training: KL divergence of
             the outputs, or 1 minus the cosine of CLS vectors where no head is trained; None without a sample.
@@ -57,7 +56,7 @@ class Solution:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict."""
-        return {**dataclasses.asdict(self), "schedule": self.schedule.to_dict()}
+        return {**asdict(self), "schedule": self.schedule.to_dict()}
 
 
 class Solver:
@@ -68,15 +67,7 @@ class Solver:
     sample, the one whose layers are nearest to `default_schedule`'s. It is then measured, and its keep ratio corrected
     until the measurement gives the wanted speed-up.
 
-    Args:
-        model: A dense model or a pyramid, in evaluation mode; it is not changed.
-        lengths: The true lengths of the rows to be fast on.
-        batch_size: Rows a batch.
-        sample: Encoded texts on which schedules are compared; up to 256 of them are run.
-        settings: Fields of `PyramidConfig` other than the schedule; a pyramid's own if None.
-        trained_head: Whether the head is trained. If not, or if there is none, CLS vectors are compared.
-        pad_id: The padding token.
-        after_each: Called often, for a progress bar; see `calibration_runs`.
+    Takes what `schedule_for_speedup` takes, and `after_each`: called often, for a progress bar (`calibration_runs`).
     """
 
     def __init__(
@@ -96,15 +87,15 @@ class Solver:
         self.batch_size = min(batch_size, len(self.lengths))
         self._after_each = after_each
         self._dense = restore(copy.deepcopy(model)).eval()
-        self._pyramid = copy.deepcopy(model).eval()
-        apply_settings(self._pyramid, extreme_schedule(), settings or {})
-        found = pyramid_settings(self._pyramid)
-        assert found is not None
-        self._settings = found
+        self._pyramid, self._settings = _pyramid_with(model, extreme_schedule(), settings)
         self._speedup_of = Predicted(self._pyramid, self.lengths, self.batch_size, after_each)
-        self.reachable = self._speedup_of(found)
-        self._sample = _some(sample or ())
-        self._judge = self._make_judge(trained_head, pad_id) if sample else None
+        self.reachable = self._speedup_of(self._settings)
+        self._judge: Judge | None = None
+        if sample:
+            mean = max(1.0, sum(map(len, sample)) / len(sample))
+            some = evenly(sample, max(_LEAST_TEXTS, min(_MOST_TEXTS, int(_SAMPLE_TOKENS / mean))))
+            head = trained_head and has_head(self._dense)
+            self._judge = Judge(self._pyramid, self._dense, some, pad_id, self.batch_size, head=head)
 
     def solve(self, speedup: float, *, verify: bool = True) -> Solution:
         """The schedule for a speed-up over the dense model on length-sorted batches.
@@ -129,20 +120,17 @@ class Solver:
             predicted=self._speedup_of(settings),
             measured=measured,
             reachable=self.reachable,
-            divergence=None if self._judge is None else self._judge(settings, len(self._sample)).divergence,
+            divergence=None if self._judge is None else self._judge(settings, len(self._judge.dense)).divergence,
             corrections=corrections,
         )
 
     def _choose(self, speedup: float) -> PyramidConfig:
         """The best of the candidates that are predicted to give the speed-up."""
         layers = self._pyramid.config.num_hidden_layers
-        solved = [
-            at_speedup(self._settings, first, last, self._speedup_of, speedup)
-            for first, last in places(layers, self._settings.rest_from)
-        ]
-        found = [settings for settings in solved if settings is not None]
+        ends = places(layers, self._settings.rest_from)
+        found = list(each_at_speedup(self._settings, ends, self._speedup_of, speedup))
         if self._judge is not None:
-            return halve(self._judge, found, len(self._sample), Deadline(math.inf))[0].settings
+            return halve(self._judge, found, len(self._judge.dense), Deadline(inf))[0].settings
         usual = default_schedule(layers).to_dict()
 
         def unusual(settings: PyramidConfig) -> tuple[bool, int]:
@@ -152,21 +140,13 @@ class Solver:
 
         return min(found, key=unusual)
 
-    def _make_judge(self, trained_head: bool, pad_id: int) -> Judge:
-        by_head = trained_head and has_head(self._dense)
-        outputs = (logits_of if by_head else cls_of)(pad_id, self.batch_size)
-        dense = outputs(self._dense, self._sample)
-        distances = partial(divergences, among=dense) if by_head else cls_distances
-        return Judge(self._pyramid, self._sample, dense, outputs, distances=distances)
-
     def _measured(self, settings: PyramidConfig) -> float:
         """The speed-up of the pyramid over the dense model, on evenly chosen batches."""
         pyramidize(self._pyramid, config=settings)
         rows = Workload.synthetic(self.lengths, vocabulary=self._dense.config.vocab_size).items
-        workload = rows_to_time(rows, self.batch_size)
-        return measured_speedup(
-            self._dense, self._pyramid, workload, self.batch_size, rounds=_ROUNDS, after_each=self._after_each
-        )
+        how: dict[str, Any] = {"rounds": _ROUNDS, "after_each": self._after_each}
+        some = rows_to_time(rows, self.batch_size)
+        return measured_speedup(self._dense, self._pyramid, some, self.batch_size, **how)
 
 
 def solve_speedup(
@@ -196,8 +176,8 @@ def schedule_for_speedup(
         speedup: The wanted speed-up.
         lengths: The true lengths of the rows to be fast on.
         batch_size: Rows a batch.
-        sample: Encoded texts, as from `PyramidClassifier.encode`. With them, the schedule that stays nearest to the
-            dense model is taken among equally fast ones.
+        sample: Encoded texts, as from `PyramidClassifier.encode`; up to 256 of them are run. With them, the schedule
+            that stays nearest to the dense model is taken among equally fast ones.
         settings: Fields of `PyramidConfig` other than the schedule; a pyramid's own if None.
         trained_head: Whether the head is trained. If not, or if there is none, CLS vectors are compared.
         pad_id: The padding token.
@@ -212,20 +192,12 @@ def calibration_runs(lengths: Sequence[int]) -> int:
     return runs_of_calibration(max(lengths)) + 2 * 2 * (1 + _ROUNDS)
 
 
-def _some(sample: Sequence[Encoded]) -> list[Encoded]:
-    """At most 256 of the texts, fewer of long ones, evenly chosen."""
-    mean = sum(map(len, sample)) / max(len(sample), 1)
-    texts = max(_LEAST_TEXTS, min(_MOST_TEXTS, int(_SAMPLE_TOKENS / max(mean, 1))))
-    return list(sample)[:: max(1, len(sample) // texts)][:texts]
-
-
 def _check(model: Any, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:
     positions = positions_of(model)
     if not lengths or min(lengths) < 1 or max(lengths) > positions:
         shown = f"{min(lengths)}-{max(lengths)}" if lengths else "none"
         raise PyramidError(f"lengths must hold true lengths of at least one row, each in 1-{positions}, got {shown}")
-    if batch_size < 1:
-        raise PyramidError(f"batch_size must be at least 1, got {batch_size}")
+    check_number("batch_size", batch_size, 1, whole=True)
     saved = pyramid_settings(model)
     selector = settings.get("selector") or (saved.selector if saved else "coreset")
     if selector in ("pool", "input-first") or settings.get("placement") == "input":
@@ -235,13 +207,22 @@ def _check(model: Any, lengths: Sequence[int], batch_size: int, settings: dict[s
         )
 
 
+def _pyramid_with(model: Any, schedule: Schedule, settings: dict[str, Any] | None) -> tuple[Any, PyramidConfig]:
+    """A copy of a model as a pyramid with this schedule, and its settings."""
+    pyramid = copy.deepcopy(model).eval()
+    apply_settings(pyramid, schedule, settings or {})
+    found = pyramid_settings(pyramid)
+    assert found is not None
+    return pyramid, found
+
+
 @dataclass(frozen=True)
 class AdaptiveSolution:
     """An adaptive schedule for a wanted ideal speed-up.
 
     Attributes:
         schedule: The schedule.
-        wanted: What was asked for.
+        wanted: The speed-up asked for.
         ideal: What it gives on the sample: dense over pyramid multiply-accumulates, at true lengths.
         mean_lengths: Tokens that each layer keeps, on average.
         texts: How many texts it was measured on.
@@ -255,11 +236,7 @@ class AdaptiveSolution:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict."""
-        return {
-            **dataclasses.asdict(self),
-            "mean_lengths": list(self.mean_lengths),
-            "schedule": self.schedule.to_dict(),
-        }
+        return {**asdict(self), "mean_lengths": list(self.mean_lengths), "schedule": self.schedule.to_dict()}
 
 
 def solve_adaptive(
@@ -275,29 +252,21 @@ def solve_adaptive(
     after_each: Callable[[], object] | None = None,
     **shape: Any,
 ) -> AdaptiveSolution:
-    """The adaptive schedule of `adaptive_schedule_for_speedup`, and what it reached on a sample of the texts.
+    """What `adaptive_schedule_for_speedup` does, and what its schedule reached.
 
-    Args:
-        model: A dense classifier or a pyramid, in evaluation mode; it is not changed.
-        speedup: Dense over pyramid multiply-accumulates at true lengths, on average.
-        items: At least 50 encoded texts.
-        pad_id: The padding token.
-        batch_size: Texts at a time.
-        settings: Fields of `PyramidConfig` other than the schedule; a pyramid's own if None.
-        sample: How many of the texts are run, at most.
-        near: A radius to begin with, where a good guess is known.
-        after_each: Called after each run over the sample, for a progress bar.
-        **shape: What `Schedule.adaptive` takes beside the radius. `relative=False` needs the metric "cosine" or
-            "sensitivity".
+    Takes the same arguments; `shape` are those of `Schedule.adaptive`. At most `sample` of the texts are run, and
+    `after_each` is called after each run over them. `near` is a radius to begin with, where a good guess is known.
     """
-    _check_wanted(speedup, len(items), near)
+    check_number("speedup", speedup, 1, hint="2 means half of the work")
+    if near is not None:
+        check_number("near", near, above=True, hint="leave it out if no radius is known")
+    if len(items) < MIN_ITEMS:
+        raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {len(items)}")
     check_head(model)
     shape = {"min_tokens": MIN_TOKENS, **shape}
-    some = list(items)[:: max(1, len(items) // sample)][:sample]
-    pyramid = copy.deepcopy(model).eval()
-    apply_settings(pyramid, Schedule.adaptive(1.0, **shape), settings or {})
-    found = pyramid_settings(pyramid)
-    assert found is not None
+    some = evenly(items, sample)
+    pyramid, found = _pyramid_with(model, Schedule.adaptive(1.0, **shape), settings)
+    most = _largest_radius(found, shape.get("relative", True))
     tried: dict[float, tuple[float, list[tuple[int, ...]]]] = {}  # radius -> ideal speed-up, tokens kept
 
     def reached(radius: float) -> float:
@@ -308,15 +277,6 @@ def solve_adaptive(
             after_each()
         return tried[radius][0]
 
-    radius = _smallest_radius(reached, speedup, near, _largest_radius(found, shape.get("relative", True)), shape)
-    ideal, kept = tried[radius]
-    means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
-    return AdaptiveSolution(Schedule.adaptive(radius, **shape), speedup, ideal, means, len(some))
-
-
-def _smallest_radius(
-    reached: Callable[[float], float], speedup: float, near: float | None, most: float, shape: dict[str, Any]
-) -> float:
     start, stride = (1.0, 3.0) if near is None else (near, 1.3)
     radius = smallest(reached, speedup, low=_LEAST_RADIUS, high=most, start=start, stride=stride)
     if radius is None:
@@ -324,7 +284,9 @@ def _smallest_radius(
             f"an ideal speed-up of {speedup:g}x cannot be reached on these texts: at most {reached(most):.2f}x, by a "
             f"radius of {most:g} with {shape}; ask for less, or let earlier layers drop"
         )
-    return radius
+    ideal, kept = tried[radius]
+    means = tuple(sum(column) / len(kept) for column in zip(*kept, strict=True))
+    return AdaptiveSolution(Schedule.adaptive(radius, **shape), speedup, ideal, means, len(some))
 
 
 def adaptive_schedule_for_speedup(
@@ -344,6 +306,8 @@ def adaptive_schedule_for_speedup(
 ) -> Schedule:
     """The adaptive schedule for a wanted ideal speed-up over the dense model, at true lengths.
 
+    `first_layer` and what follows are as in `Schedule.adaptive`.
+
     Args:
         model: A dense classifier or a pyramid, in evaluation mode; it is not changed.
         speedup: Dense over pyramid multiply-accumulates at true lengths, on average.
@@ -351,27 +315,18 @@ def adaptive_schedule_for_speedup(
         pad_id: The padding token.
         batch_size: Texts at a time.
         settings: Fields of `PyramidConfig` other than the schedule; a pyramid's own if None.
-        first_layer: As in `Schedule.adaptive`, like all that follow.
-        last_layer: See there.
-        relative: See there. False needs the metric "cosine" or "sensitivity".
-        growth: See there.
-        steps: See there.
-        min_tokens: See there.
+        first_layer: The first layer that reduces.
+        last_layer: The last one.
+        relative: The radius is a share of what keeping only CLS leaves. False needs the metric "cosine" or
+            "sensitivity".
+        growth: The factor by which the radius grows from layer to layer.
+        steps: Among how many lengths a layer chooses.
+        min_tokens: How many tokens stay at least.
     """
     shape: dict[str, Any] = {"first_layer": first_layer, "last_layer": last_layer, "relative": relative}
     shape |= {"growth": growth, "steps": steps, "min_tokens": min_tokens}
     how: dict[str, Any] = {"pad_id": pad_id, "batch_size": batch_size, "settings": settings}
     return solve_adaptive(model, speedup, items, **how, **shape).schedule
-
-
-def _check_wanted(speedup: float, texts: int, near: float | None) -> None:
-    """Raises unless there is a speed-up to reach, texts to reach it on, and somewhere to begin."""
-    if near is not None and not near > 0:
-        raise PyramidError(f"near must be a radius above 0, got {near!r}; leave it out if none is known")
-    if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not speedup >= 1:
-        raise PyramidError(f"speedup must be a number of at least 1, got {speedup!r}; 2 means half of the work")
-    if texts < MIN_ITEMS:
-        raise DataError(f"choosing a radius needs at least {MIN_ITEMS} texts, got {texts}")
 
 
 def _largest_radius(settings: PyramidConfig, relative: bool) -> float:

@@ -1,8 +1,7 @@
 """find_pyramid: from a dense classifier and some rows to a pyramid with the same weights, and how both compare.
 
 Candidates of the wanted speed-up are judged by successive halving. From the best one the search walks to neighbours
-that are nearer to the dense model; where multiply-accumulates count, it then does the same with lengths that follow
-the text.
+that are nearer to the dense model. For an ideal speed-up it then does the same with lengths that follow the text.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -20,21 +19,30 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ..bench.ideal import ideal_speedup, kept_lengths
+from ..checks import check_choice
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
-from ..errors import DataError, OutOfReachError, PyramidError, UnknownNameError
+from ..errors import DataError, OutOfReachError, PyramidError
 from ..families import family_of, is_pyramid, pyramidize
 from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION, metrics_of
 from ..text.sampling import shuffled
 from ..text.tables import Text
-from .calibration import runs_of_calibration
-from .candidates import FIRST_GROWTH, METHODS, Candidate, Method, fastest, grid
-from .judge import Judge, Trial, agreement, divergences, logits_of, winner
+from .candidates import METHODS, Method, fastest, following, grid
+from .judge import Judge, Trial, agreement, divergences, winner
 from .schedules import MIN_ITEMS, solve_adaptive
 from .sensitivity import batches_to_measure, measure_sensitivity
 from .solver import SpeedupOf, at_speedup, check_speedup, extreme_schedule
-from .speed import Counted, Predicted, measured_speedup, out_of_reach, rows_to_time, settle, timed_as
+from .speed import (
+    Counted,
+    Predicted,
+    measured_speedup,
+    out_of_reach,
+    rows_to_time,
+    runs_of_calibration,
+    settle,
+    timed_as,
+)
 from .strategy import Deadline, halve, walk
 
 MINIMUM_ROWS = 50
@@ -52,7 +60,7 @@ class Search:
         classifier: The pyramid, with the dense model's weights.
         settings: Its settings.
         wanted: The speed-up asked for.
-        target: What it was asked of: "time" on this machine, or "ideal", multiply-accumulates over true lengths.
+        target: What the speed-up is of: "time" on this machine, or "ideal", multiply-accumulates over true lengths.
         ideal: Its ideal speed-up over the true lengths of all rows.
         measured: Its measured speed-up over dense, length-sorted batches of the held-out rows, in one interleaved run.
         dense_metrics: The dense model's metrics on the held-out rows; None without labels.
@@ -60,9 +68,9 @@ class Search:
         agreement: The share of held-out rows to which both give the same label; for numbers their correlation.
         divergence: How far its outputs are from the dense ones there; see `judge.divergences`.
         search_rows: How many rows the search was made on.
-        held_out_rows: How many were kept from it.
+        held_out_rows: How many were held out.
         trials: Everything that was tried: the winner first, then by rows and divergence.
-        in_time: Whether there was time for every candidate; if not, what a round had no time for fell out.
+        in_time: Whether there was time for every candidate; if not, some were dropped.
         seconds: How long it took.
     """
 
@@ -84,10 +92,8 @@ class Search:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict, without the classifier itself."""
-        names = [name for name in self.__dataclass_fields__ if name not in ("classifier", "settings", "trials")]
-        data = {name: getattr(self, name) for name in names}
-        trials = [trial.to_dict() for trial in self.trials]
-        return {**data, "settings": self.settings.to_dict(), "trials": trials}
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "classifier"}
+        return {**data, "settings": self.settings.to_dict(), "trials": [trial.to_dict() for trial in self.trials]}
 
 
 def find_pyramid(
@@ -115,15 +121,28 @@ def find_pyramid(
         texts: At least 50 texts like those that it will be used on.
         labels: One a text. Without them the pyramid that stays nearest to the dense outputs is taken.
         target: What the speed-up is of: "time" on this machine, or the "ideal" count of multiply-accumulates.
-        metric: By what the last candidates are compared; accuracy or spearman if None.
-        minutes: How long to search. To measure sensitivity and to time the machine before, and to compare
-            after, comes on top.
-        held_out: The share of the texts that serves for the comparison: the larger, the more certain that is.
+        metric: The metric that decides among the last candidates; accuracy or spearman if None.
+        minutes: How long to search. Measuring sensitivity, timing the machine and the comparison come on top.
+        held_out: The share of the texts for the comparison; a larger one makes it more certain.
         batch_size: Texts a batch.
         methods: What to try.
         progress: Show a bar on stderr.
     """
-    metric = _check(classifier, speedup, texts, labels, target, metric)
+    check_speedup(speedup)
+    check_choice("target", target, TARGETS)
+    _check_model(classifier)
+    if len(texts) < MINIMUM_ROWS:
+        raise DataError(
+            f"a search needs at least {MINIMUM_ROWS} texts, some of them to compare on, got {len(texts)}; "
+            "a few hundred make the comparison mean something"
+        )
+    if labels is not None:
+        classifier.known_labels().targets(labels, texts=len(texts))
+        metric = metric_for(classifier.known_labels(), metric)
+    elif metric is not None:
+        raise DataError(
+            f"the metric {metric!r} needs labels; give them, or leave the metric out to compare by agreement"
+        )
     if minutes <= 0 or batch_size < 1 or not methods:
         raise PyramidError(
             f"minutes must be above 0, batch_size at least 1 and methods not empty, got {minutes}, {batch_size} and "
@@ -131,28 +150,14 @@ def find_pyramid(
         )
     check_held_out(held_out, len(texts))
     family_of(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
-    rows = _Rows.of(classifier, texts, labels, held_out)
-    counted = Counted(classifier.model, rows.lengths)
-    if (most := fastest(methods, classifier.model.config.num_hidden_layers, counted)) < speedup:
-        raise out_of_reach(speedup, rows.lengths, batch_size, most)
     with Progress(console=Console(stderr=True), transient=True, disable=not progress) as bar:
-        finder = _Finder(classifier, rows, metric, tuple(methods), batch_size, bar)
-        return finder.find(speedup, target, counted, minutes)
+        finder = _Finder(classifier, texts, labels, held_out, tuple(methods), batch_size, bar)
+        return finder.find(speedup, target, metric, minutes)
 
 
-def _check(
-    classifier: PyramidClassifier,
-    speedup: float,
-    texts: Sequence[Text],
-    labels: Sequence[Any] | None,
-    target: str,
-    metric: str | None,
-) -> str | None:
-    """The metric to go by, None without labels; raises when there is nothing to search with."""
-    check_speedup(speedup)
-    if target not in TARGETS:
-        raise UnknownNameError("target", target, TARGETS)
-    known = classifier.known_labels()
+def _check_model(classifier: PyramidClassifier) -> None:
+    """Raises unless this is a trained dense classifier that can become a pyramid."""
+    classifier.known_labels()
     if is_pyramid(classifier.model):
         raise PyramidError(
             "this model is a pyramid already; give the dense classifier that it was made from, or its "
@@ -163,26 +168,13 @@ def _check(
             "a search needs a model of at least 2 layers, got 1: the last layer of any pyramid computes only CLS, so "
             "tokens that it drops save nothing more; pyramidize(model, Schedule.constant(1.0)) saves all there is"
         )
-    if len(texts) < MINIMUM_ROWS:
-        raise DataError(
-            f"a search needs at least {MINIMUM_ROWS} texts, some of them to compare on, got {len(texts)}; "
-            "a few hundred make the comparison mean something"
-        )
-    if labels is None:
-        if metric is not None:
-            raise DataError(
-                f"the metric {metric!r} needs labels; give them, or leave the metric out to compare by agreement"
-            )
-        return None
-    known.targets(labels, texts=len(texts))
-    return metric_for(known, metric)
 
 
 def metric_for(known: Labels, metric: str | None) -> str:
     """The metric by which last candidates are compared; raises unless the one that is named suits the labels."""
     names = [name for name in (REGRESSION if known.classes is None else CLASSIFICATION) if name != "rmse"]
-    if metric is not None and metric not in names:
-        raise UnknownNameError("metric", metric, names)
+    if metric is not None:
+        check_choice("metric", metric, names)
     return metric or names[0]
 
 
@@ -198,27 +190,6 @@ def check_held_out(held_out: float, texts: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Texts in a fixed mixed order: those to search on, then those held out, on which no choice depends."""
-
-    items: list[Any]
-    labels: list[Any] | None
-    search: int
-
-    @classmethod
-    def of(
-        cls, classifier: PyramidClassifier, texts: Sequence[Text], labels: Sequence[Any] | None, held_out: float
-    ) -> _Rows:
-        order, items = shuffled(len(texts), 0), classifier.encode(texts)
-        mixed = None if labels is None else [labels[i] for i in order]
-        return cls([items[i] for i in order], mixed, len(items) - _whole_rows(held_out, len(items)))
-
-    @property
-    def lengths(self) -> list[int]:
-        return [len(item) for item in self.items]
-
-
 def _whole_rows(share: float, rows: int) -> int:
     """A share of the rows in whole rows.
 
@@ -230,47 +201,53 @@ def _whole_rows(share: float, rows: int) -> int:
 
 
 class _Finder:
-    """One search, step by step."""
+    """One search, step by step. Rows are in a fixed mixed order: those to search on, then those held out."""
 
     def __init__(
         self,
         classifier: PyramidClassifier,
-        rows: _Rows,
-        metric: str | None,
+        texts: Sequence[Text],
+        labels: Sequence[Any] | None,
+        held_out: float,
         methods: tuple[Method, ...],
         batch_size: int,
         bar: Progress,
     ) -> None:
         self._start, self._bar = time.monotonic(), bar
-        self._dense, self._model = classifier, copy.deepcopy(classifier.model)
-        self._rows, self._metric, self._methods = rows, metric, methods
-        self._batch_size, self._pad_id = min(batch_size, len(rows.items)), classifier.tokenizer.pad_token_id
+        self._dense, self._methods = classifier, methods
+        order, items = shuffled(len(texts), 0), classifier.encode(texts)
+        self._items = [items[i] for i in order]
+        self._lengths = [len(item) for item in self._items]
+        self._labels = None if labels is None else [labels[i] for i in order]
+        self._rows = len(order) - _whole_rows(held_out, len(order))  # to search on
+        self._batch_size, self._pad_id = min(batch_size, len(order)), classifier.tokenizer.pad_token_id
         self._layers: int = classifier.model.config.num_hidden_layers
-        self._outputs = logits_of(self._pad_id, self._batch_size)
-        if any(method.metric == "sensitivity" for method in methods):
-            items = rows.items[: rows.search]
-            step = self._stage("what answers depend on", batches_to_measure(len(items)))
-            measure_sensitivity(self._model, items, self._pad_id, after_each=step)
-        self._pyramid = copy.deepcopy(self._model)
 
-    def find(self, speedup: float, target: str, counted: Counted, minutes: float) -> Search:
+    def find(self, speedup: float, target: str, metric: str | None, minutes: float) -> Search:
         """The search from beginning to end."""
-        speedup_of = counted if target == "ideal" else self._timed_machine()
+        counted, ideal = Counted(self._dense.model, self._lengths), target == "ideal"
+        if (most := fastest(self._methods, self._layers, counted)) < speedup:
+            raise out_of_reach(speedup, self._lengths, self._batch_size, most)
+        self._model = copy.deepcopy(self._dense.model)
+        if any(method.metric == "sensitivity" for method in self._methods):
+            step = self._stage("what answers depend on", batches_to_measure(self._rows))
+            measure_sensitivity(self._model, self._items[: self._rows], self._pad_id, after_each=step)
+        self._pyramid = copy.deepcopy(self._model)
+        speedup_of = counted if ideal else self._timed_machine()
         candidates = grid(self._methods, self._layers, speedup_of, speedup)
         if not candidates:
             most = fastest(self._methods, self._layers, speedup_of)
-            raise out_of_reach(speedup, self._rows.lengths, self._batch_size, most)
+            raise out_of_reach(speedup, self._lengths, self._batch_size, most)
         self._stage("running the dense model")
-        dense = self._outputs(self._dense.model, self._rows.items)
-        judge, deadline = self._judge(dense), Deadline(60 * minutes)
-        best = self._search(judge, candidates, speedup_of, speedup, deadline, may_follow=target == "ideal")
-        if target == "time":
-            measured, settings = self._settled(best.settings, speedup_of, speedup)
-        else:
+        judge = self._make_judge(metric)
+        deadline = Deadline(60 * minutes)
+        best = self._search(judge, candidates, speedup_of, speedup, deadline, may_follow=ideal)
+        if ideal:
             measured, settings = self._measured(best.settings, held_out=True), best.settings
+        else:
+            measured, settings = self._settled(best.settings, speedup_of, speedup)
         pyramidize(self._pyramid, config=settings)
         self._stage("running the pyramid")
-        ideal = self._ideal() if settings.schedule.is_adaptive else counted(settings)
         others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
         labels, length = self._dense.labels, self._dense.max_length
         return Search(
@@ -278,11 +255,11 @@ class _Finder:
             settings=settings,
             wanted=speedup,
             target=target,
-            ideal=ideal,
+            ideal=self._ideal() if settings.schedule.is_adaptive else counted(settings),
             measured=measured,
-            **self._compared(dense[self._rows.search :]),
-            search_rows=self._rows.search,
-            held_out_rows=len(self._rows.items) - self._rows.search,
+            **self._compared(judge),
+            search_rows=self._rows,
+            held_out_rows=len(self._items) - self._rows,
             trials=(best, *(trial for trial in others if trial.settings != best.settings)),
             in_time=not deadline.was_short,
             seconds=time.monotonic() - self._start,
@@ -298,39 +275,37 @@ class _Finder:
         *,
         may_follow: bool,
     ) -> Trial:
-        """The best of the candidates, of their neighbours and, if they may, of lengths that follow the text."""
-        rows, layers = self._rows.search, self._layers
-        follows = may_follow and rows >= MIN_ITEMS and any(method.may_follow for method in self._methods)
+        """The best of the candidates, of their neighbours and, if allowed, of lengths that follow the text."""
+        follows = may_follow and self._rows >= MIN_ITEMS and any(method.may_follow for method in self._methods)
         fixed = deadline.part(_SHARE_FOR_FIXED) if follows else deadline
 
-        def solve(candidate: Candidate, _: float | None) -> PyramidConfig | None:
-            first, last = candidate.first_layer, candidate.last_layer
-            assert last is not None
-            return at_speedup(candidate.method.settings(extreme_schedule()), first, last, speedup_of, speedup)
+        def solve(candidate: PyramidConfig, _: float | None) -> PyramidConfig | None:
+            ends = candidate.schedule.to_dict()
+            return at_speedup(candidate, ends["first_layer"], ends["last_layer"], speedup_of, speedup)
 
         step = self._stage(f"{len(candidates)} candidates")
-        trials = halve(judge, candidates, rows, fixed, step)
+        trials = halve(judge, candidates, self._rows, fixed, step)
         best = winner(trials)
-        here = partial(walk, judge, layers=layers, rows=best.rows)
+        here = partial(walk, judge, layers=self._layers, rows=best.rows)
         step = self._stage("neighbours of the best")
-        trials += here(Candidate.of(best.settings), best, solve, deadline=fixed, step=step)
-        start = Candidate.of(winner(trials).settings)
-        if follows and start.method.may_follow:
-            start = replace(start, last_layer=None, growth=FIRST_GROWTH)
-            step = self._stage("lengths that follow the text")
+        trials += here(best.settings, best, solve, deadline=fixed, step=step)
+        best = winner(trials)
+        if follows and Method.of(best.settings).may_follow:
+            start, step = following(best.settings, self._layers), self._stage("lengths that follow the text")
             trials += here(start, None, partial(self._solve_radius, speedup), deadline=deadline, step=step)
         return winner(trials)
 
-    def _solve_radius(self, speedup: float, candidate: Candidate, near: float | None) -> PyramidConfig | None:
+    def _solve_radius(self, speedup: float, candidate: PyramidConfig, near: float | None) -> PyramidConfig | None:
         """The settings of a candidate whose lengths follow the text. In batches these save less than they count."""
-        shape = candidate.adaptive_shape(self._layers)
-        how: dict[str, Any] = {"pad_id": self._pad_id, "batch_size": self._batch_size, "sample": _SAMPLE, "near": near}
-        items, settings = self._rows.items[: self._rows.search], asdict(candidate.method)
+        shape = candidate.schedule.to_dict()
+        how = {name: shape[name] for name in ("first_layer", "last_layer", "relative", "steps", "min_tokens")}
+        how |= {"growth": shape.get("growth", 1.0), "pad_id": self._pad_id, "batch_size": self._batch_size}
+        items, settings = self._items[: self._rows], asdict(Method.of(candidate))
         try:
-            found = solve_adaptive(self._model, speedup, items, settings=settings, **how, **shape)
+            found = solve_adaptive(self._model, speedup, items, settings=settings, sample=_SAMPLE, near=near, **how)
         except OutOfReachError:  # with these layers
             return None
-        return candidate.method.settings(found.schedule)
+        return candidate.replace(schedule=found.schedule)
 
     def _stage(self, title: str, total: int | None = None) -> Callable[[], None]:
         """Shows the next stage; returns what moves the bar by one of `total` steps, if that is known."""
@@ -340,34 +315,32 @@ class _Finder:
         return lambda: self._bar.advance(task)
 
     def _timed_machine(self) -> Predicted:
-        one = runs_of_calibration(max(self._rows.lengths))
+        one = runs_of_calibration(max(self._lengths))
         timed = {timed_as(method.settings(extreme_schedule())) for method in self._methods}
         step = self._stage("timing this machine", one + len(timed) * one // 2)
-        return Predicted(self._model, self._rows.lengths, self._batch_size, step)
+        return Predicted(self._model, self._lengths, self._batch_size, step)
 
-    def _metrics(self, labels: Sequence[Any], outputs: Tensor) -> dict[str, float]:
-        return metrics_of(self._dense.known_labels(), labels, outputs.numpy())
+    def _make_judge(self, metric: str | None) -> Judge:
+        def measure(logits: Tensor) -> float:
+            assert metric is not None
+            return self._metrics(slice(len(logits)), logits)[metric]
 
-    def _judge(self, dense: Tensor) -> Judge:
-        labels, metric = self._rows.labels, self._metric
-        measure = None
-        if labels is not None and metric is not None:
+        model, how = self._dense.model, None if metric is None else measure
+        return Judge(self._pyramid, model, self._items, self._pad_id, self._batch_size, measure=how)
 
-            def measure(outputs: Tensor) -> float:
-                return self._metrics(labels[: len(outputs)], outputs)[metric]
-
-        distances = partial(divergences, among=dense)
-        return Judge(self._pyramid, self._rows.items, dense, self._outputs, distances=distances, measure=measure)
+    def _metrics(self, rows: slice, logits: Tensor) -> dict[str, float]:
+        assert self._labels is not None
+        return metrics_of(self._dense.known_labels(), self._labels[rows], logits.numpy())
 
     def _ideal(self) -> float:
         """The ideal speed-up over all rows of a pyramid whose lengths follow the text."""
-        kept = kept_lengths(self._pyramid, self._rows.items, self._pad_id, batch_size=self._batch_size)
-        return ideal_speedup(self._pyramid, self._rows.items, kept)
+        kept = kept_lengths(self._pyramid, self._items, self._pad_id, batch_size=self._batch_size)
+        return ideal_speedup(self._pyramid, self._items, kept)
 
     def _settled(self, settings: PyramidConfig, speedup_of: SpeedupOf, speedup: float) -> tuple[float, PyramidConfig]:
         """The speed-up on the held-out rows, and the same method with the keep ratio that is measured to give it.
 
-        Where the held-out rows are far off, something else was running meanwhile, and it is settled once more.
+        If the held-out rows are far off, another process took time from the measurement: it is settled once more.
         """
         found = []
         for _ in range(_SETTLINGS):
@@ -379,21 +352,19 @@ class _Finder:
 
     def _measured(self, settings: PyramidConfig, *, held_out: bool = False) -> float:
         pyramidize(self._pyramid, config=settings)
-        rounds, search = 5 if held_out else 3, self._rows.search
+        rounds = 5 if held_out else 3
         step = self._stage("dense and pyramid in turn", 2 * (rounds + 1))
-        items = self._rows.items[search:] if held_out else self._rows.items[:search]
-        workload = rows_to_time(items, self._batch_size, self._pad_id)
-        return measured_speedup(
-            self._dense.model, self._pyramid, workload, self._batch_size, rounds=rounds, after_each=step
-        )
+        items = self._items[self._rows :] if held_out else self._items[: self._rows]
+        some, model = rows_to_time(items, self._batch_size, self._pad_id), self._dense.model
+        return measured_speedup(model, self._pyramid, some, self._batch_size, rounds=rounds, after_each=step)
 
-    def _compared(self, dense: Tensor) -> dict[str, Any]:
+    def _compared(self, judge: Judge) -> dict[str, Any]:
         """What both give for the rows that were held out."""
-        pyramid = self._outputs(self._pyramid, self._rows.items[self._rows.search :])
-        labels = None if self._rows.labels is None else self._rows.labels[self._rows.search :]
+        rows, labelled = slice(self._rows, None), self._labels is not None
+        dense, pyramid = judge.dense[rows], judge.outputs(self._pyramid, self._items[rows])
         return {
-            "dense_metrics": None if labels is None else self._metrics(labels, dense),
-            "metrics": None if labels is None else self._metrics(labels, pyramid),
+            "dense_metrics": self._metrics(rows, dense) if labelled else None,
+            "metrics": self._metrics(rows, pyramid) if labelled else None,
             "agreement": agreement(dense, pyramid),
             "divergence": float(divergences(dense, pyramid).mean()),
         }

@@ -3,8 +3,8 @@
 Moving a token by v changes the probabilities of the classes by a KL divergence of about ½ vᵀFv, where F is the Fisher
 information of the outputs with respect to that vector. F differs from token to token and is known only after the whole
 model has run. Its mean over the tokens of some texts, one matrix a layer, is known before; its leading directions, each
-times the root of its eigenvalue, are what `metric="sensitivity"` projects tokens on. Distances between them are then
-what merging two tokens costs the answer on average, and no longer what it costs the vectors.
+times the root of its eigenvalue, are what `metric="sensitivity"` projects tokens on. The distance between two projected
+tokens is then what merging them costs the answer on average.
 
 The weights are read and not touched; labels are not needed.
 """
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..config import SENSITIVITY_RANK
-from ..core.loop import Nobody, Pass, Step
+from ..core.loop import Pass, Recorder, Step
 from ..core.tokens import Tokens
 from ..errors import DataError, PyramidError
 from ..families import base_model, family_of, has_head, pyramid_encoder, pyramidize, restore, set_sensitivity
@@ -64,7 +64,7 @@ def measure_sensitivity(
     signs = torch.Generator().manual_seed(0)
     width = dense.config.hidden_size
     total = torch.zeros(len(encoder.layer), width, width, dtype=torch.float64)
-    some, tokens, outputs = _some(items), 0, list[Tensor]()
+    some, tokens, outputs = evenly(items, MOST_TEXTS), 0, list[Tensor]()
     for rows in sorted_batches([len(item) for item in some], _BATCH):
         batch = {name: x.to(dense.device) for name, x in collate([some[i] for i in rows], pad_id).items()}
         with torch.enable_grad():
@@ -96,7 +96,7 @@ def batches_to_measure(texts: int) -> int:
     return -(-min(texts, MOST_TEXTS) // _BATCH)
 
 
-class _States(Nobody):
+class _States(Recorder):
     """Keeps what attention gives, layer by layer, with gradients."""
 
     def __init__(self) -> None:
@@ -144,8 +144,9 @@ def _leading(fisher: Tensor) -> Tensor:
     return leading.float().contiguous()
 
 
-def _some(items: Sequence[Encoded]) -> list[Encoded]:
-    return list(items)[:: max(1, len(items) // MOST_TEXTS)][:MOST_TEXTS]
+def evenly(items: Sequence[Encoded], most: int) -> list[Encoded]:
+    """At most this number of texts, evenly chosen."""
+    return list(items)[:: max(1, len(items) // most)][:most]
 
 
 def _check(model: Any, texts: int) -> None:

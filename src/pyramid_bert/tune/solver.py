@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 
 from ..config import PyramidConfig
 from ..errors import PyramidError
@@ -23,8 +22,8 @@ def smallest(
 ) -> float | None:
     """The smallest x in [low, high] at which a speed-up that grows with x reaches `wanted`; None if none does.
 
-    Steps away from `start`, each twice as long as the last, until x is bracketed; then interpolates on logarithmic
-    scales, and halves the bracket if three tries in a row fell on one side.
+    Steps away from `start`, each step twice as long as the last, until x is bracketed. Then interpolates on logarithmic
+    scales, and halves the bracket after three tries in a row on one side.
 
     Example:
         >>> round(smallest(lambda x: x, 2.0, low=1.0, high=10.0, start=1.0), 2)
@@ -57,27 +56,24 @@ def smallest(
     return best
 
 
-def schedule_at(
-    make: Callable[[float], Schedule], speedup_of: Callable[[Schedule], float], wanted: float
-) -> Schedule | None:
-    """The schedule with the largest keep ratio that reaches a speed-up; None if none does.
-
-    Args:
-        make: Makes a schedule of a keep ratio.
-        speedup_of: The speed-up that a schedule gives, as predicted or counted.
-        wanted: The speed-up.
-    """
-    x = smallest(lambda x: speedup_of(make(1 / x)), wanted, low=1.0, high=1 / _SMALLEST_RATIO, start=1.0, stride=1.3)
-    return None if x is None else make(1 / x)
-
-
 def at_speedup(
     settings: PyramidConfig, first: int, last: int, speedup_of: SpeedupOf, wanted: float
 ) -> PyramidConfig | None:
     """The settings with the largest keep ratio between two layers that reaches a speed-up; None if none does."""
-    make = partial(Schedule.exponential, last_layer=last, first_layer=first, min_tokens=MIN_TOKENS)
-    schedule = schedule_at(make, lambda schedule: speedup_of(settings.replace(schedule=schedule)), wanted)
-    return None if schedule is None else settings.replace(schedule=schedule)
+
+    def at(x: float) -> PyramidConfig:
+        return settings.replace(schedule=Schedule.exponential(1 / x, last, first_layer=first, min_tokens=MIN_TOKENS))
+
+    x = smallest(lambda x: speedup_of(at(x)), wanted, low=1.0, high=1 / _SMALLEST_RATIO, start=1.0, stride=1.3)
+    return None if x is None else at(x)
+
+
+def each_at_speedup(
+    settings: PyramidConfig, places: Iterable[tuple[int, int]], speedup_of: SpeedupOf, wanted: float
+) -> Iterator[PyramidConfig]:
+    """What `at_speedup` finds for each of these first and last layers."""
+    solved = (at_speedup(settings, first, last, speedup_of, wanted) for first, last in places)
+    return (found for found in solved if found is not None)
 
 
 def extreme_schedule() -> Schedule:

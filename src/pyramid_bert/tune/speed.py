@@ -1,25 +1,42 @@
-"""How fast a pyramid is: counted in multiply-accumulates, predicted for this machine, or measured on it."""
+"""How fast a pyramid is: counted in multiply-accumulates, predicted for this machine, or measured on it.
+
+A prediction is the sum of the parts of a pass (attention, choosing, feed-forward). A calibration times them at a few
+lengths; between these, times are interpolated.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from ..bench.timing import time_interleaved
 from ..bench.workload import Workload, forward_all
 from ..config import PyramidConfig
-from ..errors import OutOfReachError
-from ..families import pyramidize, sizes_of
+from ..core.loop import Exactly, Half, Step
+from ..core.tokens import Tokens
+from ..cost import tokens_seen
+from ..errors import OutOfReachError, PyramidError
+from ..families import pyramid_encoder, pyramid_settings, pyramidize, run_ends, sizes_of
+from ..runtimes.devices import wait_for
+from ..schedule.base import Schedule
 from ..schedule.kinds import ExponentialSchedule
 from ..text.batches import Encoded, sorted_batches
-from .calibration import Calibration, batch_shapes, calibrate
-from .solver import MIN_TOKENS, SpeedupOf, at_speedup, extreme_schedule
+from .solver import MIN_TOKENS, SpeedupOf, each_at_speedup, extreme_schedule
 
-CLOSE_ENOUGH = 0.03  # relative, between the wanted and the measured speed-up
+PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
+_OF_THE_SELECTOR = ("choosing", "attention", "attention_ranked")  # ranking costs what it adds to attention
+_POINTS, _ROUNDS = 6, 3
+_LARGE, _FEW_LAYERS = 2048, 3  # from 2,048 tokens a batch on, reading weights costs little: three layers are timed
+_CLOSE_ENOUGH = 0.03  # relative, between the wanted and the measured speed-up
 _TOKENS_TO_TIME = 16_384
 
 
@@ -35,43 +52,204 @@ class Counted:
         """The ideal speed-up over the dense model."""
         key = settings.schedule, settings.placement, settings.cls_only, settings.rest_from, settings.metric
         if key not in self._known:
-            self._known[key] = self._count(settings)
+            dense = macs = 0
+            for n, rows in self._lengths.items():
+                cost = settings.cost(settings.schedule.lengths(n, self._sizes.layers), n, self._sizes)
+                dense, macs = dense + rows * cost.dense_macs, macs + rows * cost.macs
+            self._known[key] = dense / macs
         return self._known[key]
 
-    def _count(self, settings: PyramidConfig) -> float:
-        dense = macs = 0
-        for n, rows in self._lengths.items():
-            cost = settings.cost(settings.schedule.lengths(n, self._sizes.layers), n, self._sizes)
-            dense, macs = dense + rows * cost.dense_macs, macs + rows * cost.macs
-        return dense / macs
+
+@dataclass(frozen=True)
+class Calibration:
+    """Seconds of each part for a batch, by length.
+
+    Attributes:
+        lengths: The lengths that were timed, ascending.
+        seconds: Part -> seconds at each of them, of one layer where the part belongs to a layer.
+        batch_size: Rows of the batch.
+        layers: Layers of the model.
+        weighted: Whether the pyramid's attention takes a bias, as it does where tokens are merged.
+        placement: Where the pyramid reduces.
+        cls_layers: How many of its last layers compute only CLS.
+    """
+
+    lengths: tuple[int, ...]
+    seconds: dict[str, tuple[float, ...]]
+    batch_size: int
+    layers: int
+    weighted: bool
+    placement: Any
+    cls_layers: int
+
+    def part(self, name: str, n: int) -> float:
+        """The seconds of a part at `n` tokens."""
+        return self._tables[name][n]
+
+    @cached_property
+    def _tables(self) -> dict[str, list[float]]:
+        """Part -> seconds at 0, 1, 2, … tokens."""
+        every = np.arange(self.lengths[-1] + 1)
+        return {name: np.interp(every, self.lengths, seconds).tolist() for name, seconds in self.seconds.items()}
+
+    def dense(self, n: int, *, masked: bool) -> float:
+        """The predicted seconds of the dense model on a batch of width `n`; `masked` if some rows are shorter."""
+        attention = self.part("attention_masked" if masked else "attention", n)
+        return self.layers * (attention + self.part("feed_forward", n)) + self.part("rest", n)
+
+    def pyramid(self, schedule: Schedule, n: int, *, masked: bool) -> float:
+        """The predicted seconds of the pyramid on such a batch."""
+        kept = schedule.lengths(n, self.layers)
+        attends, feeds = tokens_seen(kept, n, self.placement)
+        total, before, whole = self.part("rest", n), n, self.layers - self.cls_layers
+        for seen, fed, after in zip(attends[:whole], feeds[:whole], kept[:whole], strict=True):
+            attention = "attention_masked" if masked or (self.weighted and before < n) else "attention"
+            total += self.part(attention, seen) + self.part("feed_forward", fed)
+            if after < before:  # the selector may want to know the attention that tokens receive
+                ranking = self.part("attention_ranked", seen) - self.part("attention", seen)
+                total += self.part("choosing", before) + max(ranking, 0.0)
+            before = after
+        return total + sum(self.part("cls_attention", seen) + self.part("feed_forward", 1) for seen in attends[whole:])
+
+
+def calibrate(
+    pyramid: Any,
+    longest: int,
+    *,
+    batch_size: int,
+    rounds: int = _ROUNDS,
+    known: Calibration | None = None,
+    after_each: Callable[[], object] | None = None,
+) -> Calibration:
+    """Times the parts of `pyramid` on random batches of up to `longest` tokens.
+
+    Args:
+        pyramid: A pyramid in evaluation mode; what it keeps does not matter.
+        longest: The longest length to be asked for.
+        batch_size: Rows a batch.
+        rounds: How many times each part is timed; medians count.
+        known: A calibration of the same weights with another selector or reduction: only choosing is timed again, and
+            what it asks of attention.
+        after_each: Called after each run, for a progress bar.
+    """
+    settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
+    if settings is None or encoder is None:
+        raise PyramidError("calibrate takes a pyramid; use pyramidize(model, schedule) first")
+    settings.check_saves()
+    lengths, names = lengths_to_time(longest), PARTS if known is None else _OF_THE_SELECTOR
+    every = list(encoder.layer)
+    layers = {n: every if batch_size * n < _LARGE else every[:_FEW_LAYERS] for n in lengths}
+    runs = {}
+    for n in lengths:
+        hidden = torch.randn(batch_size, n, pyramid.config.hidden_size).to(pyramid.device, pyramid.dtype)
+        parts = _parts(pyramid, encoder, layers[n], hidden)
+        runs.update({f"{name} {n}": parts[name] for name in names})
+    timing = time_interleaved(runs, rounds=rounds, after_each=after_each)
+
+    def seconds(name: str, n: int) -> float:
+        return timing.median(f"{name} {n}") / (1 if name in ("rest", "choosing") else len(layers[n]))
+
+    timed = {name: tuple(seconds(name, n) for n in lengths) for name in names}
+    return Calibration(
+        lengths=tuple(lengths),
+        seconds=timed if known is None else {**known.seconds, **timed},
+        batch_size=batch_size,
+        layers=len(every),
+        weighted=encoder.weighted,
+        placement=encoder.plan.placement,
+        cls_layers=settings.replace(cls_only=encoder.plan.cls_only).cls_layers(len(every)),
+    )
+
+
+def runs_of_calibration(longest: int) -> int:
+    """How often `calibrate` calls `after_each`."""
+    return len(lengths_to_time(longest)) * len(PARTS) * (_ROUNDS + 1)
+
+
+def lengths_to_time(longest: int) -> list[int]:
+    """A few lengths from 1 to `longest`, closer together where they are short.
+
+    Example:
+        >>> lengths_to_time(128)
+        [1, 8, 26, 53, 87, 128]
+    """
+    return sorted({max(1, math.ceil(longest * (i / (_POINTS - 1)) ** 1.75)) for i in range(_POINTS)})
+
+
+def _parts(pyramid: Any, encoder: Any, layers: Sequence[Any], hidden: Tensor) -> dict[str, Callable[[], None]]:
+    """What is timed at one length. Parts of a layer run through several layers."""
+    rows, n, _ = hidden.shape
+    plain = Tokens(hidden, [n] * rows)
+    masked = Tokens(hidden, [n] * rows, masks=(hidden.new_zeros(rows, 1, 1, n),))
+    ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
+    voters = encoder.selector.voters
+
+    def timed(run: Callable[[], object]) -> Callable[[], None]:
+        def call() -> None:
+            with torch.inference_mode():
+                run()
+            wait_for(hidden.device)
+
+        return call
+
+    def through(half: Half, tokens: Tokens, **how: Any) -> Callable[[], None]:
+        steps = [Step(1, half, layer, final=True, **how) for layer in layers]
+        return timed(lambda: [encoder.family.run(step, tokens) for step in steps])
+
+    def choose() -> None:
+        if n > 1 and encoder.selector.name != "pool":
+            received = hidden.new_ones(rows, n, dtype=torch.float32) if voters else None
+            tokens = Tokens(hidden, [n] * rows, received=received)
+            tokens.reduced(encoder.reducer(tokens, Step(1, "attention", keep=Exactly((max(1, n // 2),) * rows))))
+
+    return {
+        "attention": through("attention", plain),
+        "attention_masked": through("attention", masked),
+        "attention_ranked": through("attention", plain, voters=voters),
+        "feed_forward": through("feed_forward", plain),
+        "choosing": timed(choose),
+        "cls_attention": through("attention", masked, cls_only=True),
+        "rest": timed(lambda: run_ends(pyramid, ids, hidden)),
+    }
+
+
+def batch_shapes(lengths: Sequence[int], batch_size: int) -> dict[tuple[int, bool], float]:
+    """(width, whether some rows are shorter) -> how many batches of it there are when rows are sorted by length.
+
+    Example:
+        >>> batch_shapes([3, 9, 4, 8, 8, 9], batch_size=4)
+        {(9, True): 1.0, (4, True): 0.5}
+        >>> batch_shapes([5, 9, 5], batch_size=1)
+        {(9, False): 1.0, (5, False): 2.0}
+    """
+    longest_first = sorted(lengths, reverse=True)
+    shapes: dict[tuple[int, bool], float] = {}
+    for start in range(0, len(longest_first), batch_size):
+        batch = longest_first[start : start + batch_size]
+        shape = batch[0], batch[-1] < batch[0]
+        shapes[shape] = shapes.get(shape, 0.0) + len(batch) / batch_size
+    return shapes
 
 
 class Predicted:
-    """Speed-ups over dense, length-sorted batches that a calibration of this machine predicts."""
+    """Speed-ups over dense, length-sorted batches, predicted by a calibration of this machine."""
 
     def __init__(
-        self,
-        model: Any,
-        lengths: Sequence[int],
-        batch_size: int,
-        after_each: Callable[[], object] | None = None,
+        self, model: Any, lengths: Sequence[int], batch_size: int, after_each: Callable[[], object] | None = None
     ) -> None:
-        self._model = copy.deepcopy(model)
+        self._model, self._after_each = copy.deepcopy(model), after_each
         self._longest, self._batch_size = max(lengths), batch_size
         self._shapes = batch_shapes(lengths, batch_size)
         self._known: dict[PyramidConfig, Calibration] = {}
-        self._after_each = after_each
 
     def __call__(self, settings: PyramidConfig) -> float:
         """The predicted speed-up over the dense model."""
-        calibration, shapes = self._calibration(settings), self._shapes.items()
-        dense = sum(count * calibration.dense(n, masked=masked) for (n, masked), count in shapes)
-        return dense / sum(
-            count * calibration.pyramid(settings.schedule, n, masked=masked) for (n, masked), count in shapes
-        )
+        times, shapes = self._calibration(settings), self._shapes.items()
+        dense = sum(count * times.dense(n, masked=masked) for (n, masked), count in shapes)
+        return dense / sum(count * times.pyramid(settings.schedule, n, masked=masked) for (n, masked), count in shapes)
 
     def _calibration(self, settings: PyramidConfig) -> Calibration:
-        """The times of the parts; those of a method that is new are measured first."""
+        """The times of the parts; those of a new method are measured first."""
         method = timed_as(settings)
         if method not in self._known:
             self._known[method] = calibrate(
@@ -86,10 +264,9 @@ class Predicted:
 
 
 def timed_as(settings: PyramidConfig) -> PyramidConfig:
-    """The settings whose times serve for these too: the schedule, how far clusters reach and who rests change none.
+    """The settings with the same times of parts: the schedule, the reach of clusters and resting do not change them.
 
     Example:
-        >>> from ..schedule.base import Schedule
         >>> near = PyramidConfig(schedule=Schedule.constant(0.5), selector="cluster", within=8)
         >>> timed_as(near) == timed_as(near.replace(within=None, rest_from=4))
         True
@@ -126,6 +303,8 @@ def settle(
 ) -> list[tuple[float, PyramidConfig]]:
     """Corrects the keep ratio until the measured speed-up is the wanted one: (measured, settings), the nearest first.
 
+    The layers stay, unless only earlier ones reach the speed-up.
+
     Args:
         settings: Where to begin, with an exponential schedule.
         wanted: The speed-up.
@@ -135,25 +314,16 @@ def settle(
     """
     found, aim = list[tuple[float, PyramidConfig]](), speedup_of(settings)
     for _ in range(tries):
-        measured = measure(settings)
+        measured, schedule = measure(settings), settings.schedule
         found.append((measured, settings))
         aim *= wanted / measured
-        corrected = _with_other_speedup(settings, speedup_of, aim)
-        if abs(measured / wanted - 1) <= CLOSE_ENOUGH or corrected is None:
+        assert isinstance(schedule, ExponentialSchedule)
+        places = [(schedule.first_layer - i, schedule.last_layer - i) for i in range(schedule.first_layer)]
+        corrected = next(each_at_speedup(settings, places, speedup_of, aim), None)
+        if abs(measured / wanted - 1) <= _CLOSE_ENOUGH or corrected is None:
             break
         settings = corrected
     return sorted(found, key=lambda one: abs(one[0] / wanted - 1))
-
-
-def _with_other_speedup(settings: PyramidConfig, speedup_of: SpeedupOf, aim: float) -> PyramidConfig | None:
-    """The same method with another speed-up, at the same layers or at the nearest ones below that reach it."""
-    schedule = settings.schedule
-    assert isinstance(schedule, ExponentialSchedule)
-    for lower in range(schedule.first_layer):
-        found = at_speedup(settings, schedule.first_layer - lower, schedule.last_layer - lower, speedup_of, aim)
-        if found is not None:
-            return found
-    return None
 
 
 def out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> OutOfReachError:

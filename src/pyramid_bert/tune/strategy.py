@@ -10,36 +10,28 @@ from collections.abc import Callable, Sequence
 
 from ..config import PyramidConfig
 from ..schedule.kinds import AdaptiveSchedule
-from .candidates import Candidate
+from .candidates import neighbours, unsolved
 from .judge import Judge, Trial, ranked
 
 FIRST_ROWS = 16
 FINALISTS = 8
-_FEW = 4  # one row in four decides whether a neighbour is judged on all rows
+_FEW = 4
 
-Solve = Callable[[Candidate, float | None], PyramidConfig | None]  # the second is a radius to begin with
+Solve = Callable[[PyramidConfig, float | None], PyramidConfig | None]  # the second is a radius to begin with
 
 
 class Deadline:
-    """A moment in the future.
-
-    Attributes:
-        was_short: Whether time was asked for, of this or of a part of it, when none was left.
-    """
+    """A moment in the future, and whether time was asked for, of this or of a part of it, when none was left."""
 
     def __init__(self, seconds: float, whole: Deadline | None = None) -> None:
-        self._end = time.monotonic() + seconds
-        self._whole = whole
+        self._end, self._whole = time.monotonic() + seconds, whole or self
         self.was_short = False
 
     def in_time(self) -> bool:
         """Whether time is left."""
-        if time.monotonic() < self._end:
-            return True
-        late: Deadline | None = self
-        while late is not None:
-            late.was_short, late = True, late._whole
-        return False
+        left = time.monotonic() < self._end
+        self._whole.was_short |= not left
+        return left
 
     def part(self, parts: float) -> Deadline:
         """The end of the first of some equal parts of what is left.
@@ -49,7 +41,7 @@ class Deadline:
             >>> deadline.part(3).in_time(), deadline.was_short
             (True, False)
         """
-        return Deadline((self._end - time.monotonic()) / parts, self)
+        return Deadline((self._end - time.monotonic()) / parts, self._whole)
 
 
 def rungs(rows: int) -> list[int]:
@@ -88,17 +80,14 @@ def halve(
             trials.append(judge(settings, count))
             step()
         best = ranked(trials) or best
-        pool = [trial.settings for trial in best[: _survivors(len(best))]]
+        survivors = max(FINALISTS, (len(best) + 1) // 2)
+        pool = [trial.settings for trial in best[:survivors]]
     return best
-
-
-def _survivors(pool: int) -> int:
-    return max(min(pool, FINALISTS), (pool + 1) // 2)
 
 
 def walk(
     judge: Judge,
-    start: Candidate,
+    start: PyramidConfig,
     nearest: Trial | None,
     solve: Solve,
     *,
@@ -113,40 +102,29 @@ def walk(
         judge: Makes the trials.
         start: Where to begin.
         nearest: Its trial; None if it has not been tried.
-        solve: Finds the settings of a candidate; None where it cannot be fast enough.
+        solve: Finds the settings of an unsolved candidate; None where it cannot be fast enough.
         layers: Layers of the model.
-        rows: On how many rows to judge.
+        rows: How many rows to judge on. A quarter of them shows whether the others are needed.
         deadline: When to stop.
         step: Called after each candidate.
     """
+    start = unsolved(start)
     trials, seen = list[Trial](), {start}
-    waiting = [start] if nearest is None else list(start.neighbours(layers))
+    waiting = [start] if nearest is None else list(neighbours(start, layers))
     while waiting and deadline.in_time():
         candidate = waiting.pop(0)
         seen.add(candidate)
-        trial = _tried(judge, rows, nearest, solve(candidate, _radius(nearest)))
+        before = None if nearest is None else nearest.settings.schedule
+        settings = solve(candidate, before.radius if isinstance(before, AdaptiveSchedule) else None)
         step()
-        if trial is None:
-            if candidate is start:  # too slow as it is: a neighbour that begins earlier may not be
-                waiting = list(start.neighbours(layers))
+        if settings is None:
+            if candidate == start:  # too slow as it is: a neighbour that begins earlier may not be
+                waiting = list(neighbours(start, layers))
             continue
-        trials.append(trial)
-        if nearest is None or trial.divergence < nearest.divergence:
-            nearest, waiting = trial, [near for near in candidate.neighbours(layers) if near not in seen]
-    return trials
-
-
-def _tried(judge: Judge, rows: int, nearest: Trial | None, settings: PyramidConfig | None) -> Trial | None:
-    """The trial of settings on all rows; None where there are none, or a few rows show that they are farther."""
-    if settings is None:
-        return None
-    if nearest is not None:
         few = rows // _FEW
-        if judge(settings, few).divergence > float(nearest.divergences[:few].mean()):
-            return None
-    return judge(settings, rows)
-
-
-def _radius(trial: Trial | None) -> float | None:
-    schedule = None if trial is None else trial.settings.schedule
-    return schedule.radius if isinstance(schedule, AdaptiveSchedule) else None
+        if nearest is not None and judge(settings, few).divergence > float(nearest.divergences[:few].mean()):
+            continue
+        trials.append(judge(settings, rows))
+        if nearest is None or trials[-1].divergence < nearest.divergence:
+            nearest, waiting = trials[-1], [near for near in neighbours(candidate, layers) if near not in seen]
+    return trials

@@ -20,7 +20,7 @@ for selector, settings in (("coreset", {}), ("coreset", {"reduce": "drop"}), ("c
     pyramidize(model, Schedule.exponential(0.5, 2), selector, **settings)
     with torch.inference_mode():
         model(torch.arange(40).view(2, 20))
-used = [kernels.open_rows, kernels.greedy, kernels.settle, kernels.ward, kernels.settle_groups]
+used = [kernels.reduce_coreset, kernels.reduce_clusters]
 print(json.dumps([[sum(k.stats.cache_hits.values()), sum(k.stats.cache_misses.values())] for k in used]))
 """
 

@@ -79,12 +79,25 @@ def long():
     return explain(tokens, range(0, len(tokens), 2), range(0, len(tokens), 4), range(0, len(tokens), 12))
 
 
-def test_tokens_stay_in_their_columns_and_dropped_ones_leave_a_dot(small):
-    assert rows(draw(small)) == [
+def test_tokens_stay_in_their_columns_and_survivors_are_listed_with_the_tokens_they_stand_for(small):
+    assert draw(small).splitlines()[1:-2] == [
         "input     7/7       –  [CLS] a charming film . [SEP]",
         "layer 1   4/7    2.50  [CLS] · charming film ·   ·",
         "layer 2   3/7    5.00  [CLS] · charm ·  film ·   ·",
+        "",
+        "where the others went (survivor ← tokens merged into it)",
+        "  [CLS] ← “.”, [SEP]",
+        "  charm ← …ing",
+        "   film ← a",
     ]
+
+
+def test_aligned_rows_break_at_the_same_columns():
+    words = [f"word{i:02}" for i in range(14)]
+    drawn = rows(draw(explain(["[CLS]", *words], (0, 3, 13), (0,))))
+    assert len(drawn) == 5  # the last row has nothing left in its second line
+    for word, whole, some in (("word02", *drawn[0:3:2]), ("word12", *drawn[1:4:2])):
+        assert whole.index(word) == some.index(word)
 
 
 def test_a_wide_token_takes_its_two_cells_in_every_row():
@@ -123,17 +136,11 @@ def test_lines_do_not_break_inside_a_word_that_fits(long):
         assert draw(long, width).split("layer 1")[0].count("lighthouse") == 11
 
 
-def test_an_explanation_draws_itself(small):
-    file = io.StringIO()
-    Console(file=file, width=70).print(small)
-    assert file.getvalue() == draw(small, 70)
-
-
 def test_the_console_gives_the_width_and_no_more_than_it_has_is_used(long):
-    file = io.StringIO()
-    Console(file=file, width=60).print(token_pyramid(long))
-    assert file.getvalue() == draw(long, 60)
-    assert file.getvalue() == draw(long, 120, columns=60)
+    for picture in (long, token_pyramid(long)):  # an explanation draws itself
+        file = io.StringIO()
+        Console(file=file, width=60).print(picture)
+        assert file.getvalue() == draw(long, 60) == draw(long, 120, columns=60)
     assert file.getvalue() != draw(long, 120)
 
 
@@ -142,24 +149,11 @@ def test_a_width_too_small_to_draw_in_is_refused(small):
         token_pyramid(small, width=12)
 
 
-def test_equal_layers_share_a_row_with_the_radius_of_the_selection():
-    drawn = rows(draw(explain(["[CLS]", "a", "b", "c"], (0, 1, 2), (0, 2), (0, 2), (0, 2))))
-    assert [line.split("  ")[0].strip() for line in drawn] == ["input", "layer 1", "layers 2–4"]
-    assert drawn[-1].split()[2:4] == ["2/4", "5.00"]
-
-
-def test_a_layer_that_drops_nothing_has_no_radius():
-    drawn = rows(draw(explain(["[CLS]", "a", "b"], (0, 1, 2), (0, 1, 2), (0, 1))))
-    assert [line.split("[CLS]")[0].split()[-1] for line in drawn] == ["–", "–", "7.50"]
-
-
-def test_each_survivor_is_listed_with_the_tokens_it_stands_for(small):
-    section = draw(small).split("\n\n")[1].splitlines()
-    assert section == [
-        "where the others went (survivor ← tokens merged into it)",
-        "  [CLS] ← “.”, [SEP]",
-        "  charm ← …ing",
-        "   film ← a",
+def test_equal_layers_share_a_row_and_one_that_drops_nothing_has_no_radius():
+    drawn = rows(draw(explain(["[CLS]", "a", "b", "c"], (0, 1, 2, 3), (0, 1, 2), (0, 2), (0, 2), (0, 2))))
+    assert [line.split("  ")[0].strip() for line in drawn] == ["input", "layer 1", "layer 2", "layers 3–5"]
+    assert [line.split("[CLS]")[0].split()[-2:] for line in drawn] == [
+        *(["4/4", "–"], ["4/4", "–"], ["3/4", "5.00"], ["2/4", "7.50"])
     ]
 
 
@@ -286,17 +280,13 @@ def test_no_text_can_leave_its_place_in_the_page(text):
     assert not re.search("[<>&]", embedded)
 
 
-def test_the_page_needs_no_network_and_writes_text_only_as_text(small):
+def test_the_page_needs_no_network_writes_text_only_as_text_and_clashes_with_no_other(small):
     page = explanation_html(small)
     assert page.startswith("<!doctype html>")
     assert not re.search(r"https?:|src=|@import|url\(|fetch\(|\bimport\b", page)
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", page)
     assert "color-scheme: light dark" in page
     assert "light-dark(" in page
-
-
-def test_pages_in_one_notebook_cannot_clash(small):
-    page = explanation_html(small)
     assert not re.search(r"\sid=|getElementById", page)
     assert "attachShadow" in page
     assert small._repr_html_() == page

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from pyramid_bert.errors import ExperimentError
-from pyramid_bert.lab.report.ablations import ablations, main_studies
 from pyramid_bert.lab.report.charts import Fit
 from pyramid_bert.lab.report.collect import collect_results
 from pyramid_bert.lab.report.compare import Finding, Line, difference, varied, wider
+from pyramid_bert.lab.report.grids import ablations, main_studies
 from pyramid_bert.lab.study.methods import METHODS
 
 END = 'variants.CS-1-end = { of = "CS-1", placement = "end" }\nvariants.Merge-end = { of = "Merge", placement = "end" }'

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pyramid_bert import PyramidError, Schedule, pyramidize
+from pyramid_bert import PyramidError, Schedule, is_pyramid, pyramidize
 from pyramid_bert.core.coreset import k_center_greedy
 from pyramid_bert.lab.theory.importance import mutual_information, token_importance
 from pyramid_bert.text.batches import Encoded
@@ -18,10 +18,9 @@ def tiny_classifier(tiny_bert):
 
 
 @pytest.fixture
-def texts(tiny_classifier):
-    draw = torch.Generator().manual_seed(0)
-    words = tiny_classifier.config.vocab_size
-    return [Encoded(torch.randint(5, words, (n,), generator=draw).tolist()) for n in (9, 6, 12, 7, 8, 6, 10)]
+def texts(tiny_batch):
+    lengths = (9, 6, 12, 7, 8, 6, 10)
+    return [Encoded(row[:n].tolist()) for row, n in zip(tiny_batch(lengths)["input_ids"], lengths, strict=True)]
 
 
 def by_hand(model, text, layer, rank, m):
@@ -43,27 +42,21 @@ def by_hand(model, text, layer, rank, m):
 
 @pytest.mark.parametrize("m", [1, "all"])
 def test_predictions_are_those_of_the_layers_above_without_the_token(tiny_classifier, texts, m):
-    model = tiny_classifier
-    depth = model.config.num_hidden_layers
+    model, before = tiny_classifier, copy.deepcopy(tiny_classifier.state_dict())
     with torch.no_grad():
-        for layer in range(1, depth):
+        plain = [int(model(input_ids=torch.tensor([t.input_ids])).logits.argmax()) for t in texts]
+        for layer in range(1, model.config.num_hidden_layers):
             (found,) = token_importance(model, texts, layers=[layer], ranks=6, centers_per_step=[m], batch_size=3)
-            plain = [int(model(input_ids=torch.tensor([t.input_ids])).logits.argmax()) for t in texts]
             for place, rank in enumerate(found.ranks):
                 without = [by_hand(model, text, layer, rank, m) for text in texts]
                 same = sum(a == b for a, b in zip(plain, without, strict=True)) / len(texts)
                 assert found.agreement[place] == pytest.approx(same)
                 assert found.information[place] == pytest.approx(mutual_information(plain, without))
+    assert not is_pyramid(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert found.ranks == (2, 3, 4, 5, 6)
     assert found.texts == len(texts)
     assert math.isnan(found.spearman) == (len(set(found.information)) == 1)
-
-
-def test_the_model_stays_as_it_is(tiny_classifier, texts):
-    before = copy.deepcopy(tiny_classifier.state_dict())
-    token_importance(tiny_classifier, texts, layers=[1], ranks=3)
-    assert type(tiny_classifier.bert.encoder).__name__ == "BertEncoder"
-    assert all(torch.equal(value, before[name]) for name, value in tiny_classifier.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -74,15 +67,12 @@ def test_the_model_stays_as_it_is(tiny_classifier, texts):
         ({"ranks": 2}, "ranks must be at least 3"),
         ({"ranks": 7}, "a text has 6 tokens, so none of rank 7"),
         ({"items": []}, "no texts given"),
+        ({"schedule": Schedule.constant(0.5)}, "this one is a pyramid"),
     ],
 )
 def test_refused(tiny_classifier, texts, changes, message):
     given = {"items": texts, "layers": [1], "ranks": 4, **changes}
+    if "schedule" in given:
+        pyramidize(tiny_classifier, given.pop("schedule"))
     with pytest.raises(PyramidError, match=message):
-        token_importance(tiny_classifier, given.pop("items"), **given)
-
-
-def test_a_pyramid_is_refused(tiny_classifier, texts):
-    pyramidize(tiny_classifier, Schedule.constant(0.5))
-    with pytest.raises(PyramidError, match="this one is a pyramid"):
-        token_importance(tiny_classifier, texts, layers=[1], ranks=4)
+        token_importance(tiny_classifier, **given)

@@ -1,7 +1,7 @@
 """Pathfinder images: the label follows from the drawn paths, snakes keep apart, and a seed fixes everything."""
 
+import dataclasses
 import hashlib
-import json
 from itertools import combinations, pairwise
 from math import dist, inf, nan
 
@@ -79,28 +79,18 @@ def test_both_labels_are_about_as_frequent():
     assert 160 < sum(labels) < 240  # four standard deviations
 
 
-def test_images_are_grey_bytes_of_32_by_32_and_use_all_of_them(drawings):
+def test_the_image_shows_the_discs_every_dash_and_nothing_else(drawings):
     for drawing in drawings:
-        assert drawing.image.shape == (32, 32)
-        assert drawing.image.dtype == np.uint8
-        assert drawing.image.min() == 0
-        assert drawing.image.max() == 255
-
-
-def test_the_image_shows_the_discs_and_every_dash(drawings):
-    for drawing in drawings:
+        image, snakes = drawing.image, (*drawing.snakes, *drawing.distractors)
+        assert (image.shape, image.dtype, image.min(), image.max()) == ((32, 32), np.uint8, 0, 255)
         for row, column in drawing.discs:
-            spot = drawing.image[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2]
+            spot = image[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2]
             assert spot.min() > 100  # a dash is nowhere so wide
-        for snake in (*drawing.snakes, *drawing.distractors):
+        for snake in snakes:
             rows, columns = np.rint(dots(snake)[:, ::2]).astype(int).reshape(-1, 2).T
-            assert drawing.image[rows, columns].min() > 20
-
-
-def test_nothing_else_is_in_the_image(drawings):
-    for drawing in drawings:
-        drawn = [*(dots(snake).reshape(-1, 2) for snake in (*drawing.snakes, *drawing.distractors)), drawing.discs]
-        lit = np.argwhere(drawing.image > 0)
+            assert image[rows, columns].min() > 20
+        drawn = [*(dots(snake).reshape(-1, 2) for snake in snakes), drawing.discs]
+        lit = np.argwhere(image > 0)
         assert distances(lit, np.concatenate(drawn)).min(axis=1).max() < 2.3  # a disc, and half a pixel's diagonal
 
 
@@ -117,24 +107,19 @@ def test_snakes_have_the_dashes_asked_for(drawings):
                 assert all(0.5 < dist(a.head, b.tail) < 3.5 for a, b in pairwise(snake.dashes))
 
 
-def test_snakes_neither_cross_nor_touch(drawings):
+def test_snakes_begin_where_they_should_and_neither_cross_nor_touch_nor_leave(drawings):
     for drawing in drawings:
+        first, second = (snake.tips[0] for snake in drawing.snakes)
+        assert all(14 <= at <= 17 for at in first)
+        assert 6.2 < dist(first, second) < 7.8
         for one, other in combinations((*drawing.snakes, *drawing.distractors), 2):
             assert not crosses(line(one), line(other))
             assert distances(dots(one), dots(other)).min() > 1.5  # dashes are half a pixel thick, margins one pixel
         for snake in (*drawing.snakes, *drawing.distractors):
             path = line(snake)
             assert not any(crosses(path[i : i + 2], path[i + 2 :]) for i in range(len(path) - 3))
-
-
-def test_snakes_begin_where_they_should_and_stay_off_the_edge(drawings):
-    for drawing in drawings:
-        first, second = (snake.tips[0] for snake in drawing.snakes)
-        assert all(14 <= at <= 17 for at in first)
-        assert 6.2 < dist(first, second) < 7.8
-        for snake in (*drawing.snakes, *drawing.distractors):
-            assert line(snake).min() >= 1
-            assert line(snake).max() <= 30
+            assert path.min() >= 1
+            assert path.max() <= 30
 
 
 @pytest.mark.parametrize(("thickness", "margin"), [(0.2, 0.61), (1.42, 0)])
@@ -166,7 +151,7 @@ def test_continuity_makes_snakes_straighter():
 # ---- seeds ----
 
 
-def test_an_image_depends_on_seed_and_number_alone():
+def test_an_image_depends_only_on_seed_and_number():
     one, again = draw_pathfinder(EASY, 3, 71), draw_pathfinder(EASY, 3, 71)
     assert np.array_equal(one.image, again.image)
     assert one.snakes == again.snakes
@@ -211,30 +196,23 @@ def test_settings_that_cannot_be(settings, message):
         PathfinderSettings(**settings)
 
 
-def test_snakes_longer_than_the_window_has_pixels_for(tmp_path):
-    with pytest.raises(PyramidError, match=r"contour_length 200 need at least \d+ pixels .* has 900; make the snakes"):
-        make_pathfinder(tmp_path / "out", 10, PathfinderSettings(contour_length=200))
-    assert not (tmp_path / "out").exists()
-
-
-def test_snakes_that_find_no_room_end_the_search(tmp_path, monkeypatch):
+def test_snakes_that_find_no_room(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing_module, "PAIR_TRIES", 20)
-    with pytest.raises(PyramidError, match=r"no room for two snakes in 20 tries: contour_length 60 with dash_length 2"):
-        make_pathfinder(tmp_path / "out", 10, PathfinderSettings(contour_length=60))
-    assert not (tmp_path / "out").exists()
+    for length, message in (
+        (200, r"contour_length 200 need at least \d+ pixels .* has 900; make the snakes"),
+        (60, r"no room for two snakes in 20 tries: contour_length 60 with dash_length 2"),
+    ):
+        with pytest.raises(PyramidError, match=message):
+            make_pathfinder(tmp_path / "out", 10, PathfinderSettings(contour_length=length))
+        assert not (tmp_path / "out").exists()
 
 
-def test_difficulties():
+def test_difficulties_and_settings_by_name():
     assert tuple(DIFFICULTIES) == OFFERED
     assert PathfinderSettings.of("hard") == PathfinderSettings()
     assert (EASY.contour_length, EASY.distractor_length, EASY.distractors) == (6, 2, 10)
     with pytest.raises(UnknownNameError, match=r"unknown difficulty 'esy'; did you mean 'easy'"):
         PathfinderSettings.of("esy")
-
-
-def test_settings_survive_a_file():
-    settings = PathfinderSettings(continuity=1.5)
-    assert PathfinderSettings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
     with pytest.raises(UnknownNameError, match=r"unknown Pathfinder setting 'windw'; did you mean 'window'"):
         PathfinderSettings.from_dict({"windw": 32})
 
@@ -252,12 +230,14 @@ def contents(folder):
 
 
 def test_a_folder_holds_the_images_of_its_seed(tmp_path, small_shards):
-    record = make_pathfinder(tmp_path / "new" / "folder", 10, EASY, seed=2)
-    made = read_pathfinder(tmp_path / "new" / "folder")
-    assert made.record == record == read_record(tmp_path / "new" / "folder")
-    assert sorted(contents(tmp_path / "new" / "folder")) == [*(f"images-0000{i}.npz" for i in range(3)), store.RECORD]
+    folder, settings = tmp_path / "new" / "folder", dataclasses.replace(EASY, continuity=1.5)
+    record = make_pathfinder(folder, 10, settings, seed=2)
+    made = read_pathfinder(folder)
+    assert made.record == record == read_record(folder)
+    assert (record.settings, record.seed, record.images) == (settings, 2, 10)
+    assert sorted(contents(folder)) == [*(f"images-0000{i}.npz" for i in range(3)), store.RECORD]
     for index in range(10):
-        drawing = draw_pathfinder(EASY, 2, index)
+        drawing = draw_pathfinder(settings, 2, index)
         assert np.array_equal(made.images[index], drawing.image)
         assert made.labels[index] == drawing.label
 
@@ -304,81 +284,65 @@ def test_other_images_are_not_mixed(tmp_path):
     ]:
         with pytest.raises(PyramidError, match=message):
             make_pathfinder(tmp_path, images, settings, seed=seed)
-    assert contents(tmp_path) == before
-
-
-def test_images_without_a_record_are_not_taken(tmp_path):
-    make_pathfinder(tmp_path, 10, EASY, seed=1)
+        assert contents(tmp_path) == before
     (tmp_path / store.RECORD).unlink()
-    before = contents(tmp_path)
     with pytest.raises(
         PyramidError, match=r"holds images-00000\.npz and no pathfinder\.json .*; remove the images, or"
     ):
-        make_pathfinder(tmp_path, 10, EASY, seed=0)
-    assert contents(tmp_path) == before
+        make_pathfinder(tmp_path, 10, EASY)
+    assert contents(tmp_path) == {name: data for name, data in before.items() if name != store.RECORD}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"images": 0}, "images must be an integer of at least 1, got 0"),
-        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
-        ({"jobs": 0}, "jobs must be an integer of at least 1, got 0"),
-    ],
-)
-def test_numbers_that_cannot_be(tmp_path, arguments, message):
-    with pytest.raises(PyramidError, match=message):
-        make_pathfinder(tmp_path / "out", **{"images": 10, **arguments})
+@pytest.mark.parametrize(("name", "value", "least"), [("images", 0, 1), ("seed", -1, 0), ("jobs", 0, 1)])
+def test_numbers_that_cannot_be(tmp_path, name, value, least):
+    with pytest.raises(PyramidError, match=f"{name} must be an integer of at least {least}, got {value}"):
+        make_pathfinder(tmp_path / "out", **{"images": 10, name: value})
     assert not (tmp_path / "out").exists()
 
 
 def test_damaged_folders(tmp_path, small_shards):
     make_pathfinder(tmp_path, 10, EASY)
-    second, third, record = (tmp_path / name for name in ("images-00001.npz", "images-00002.npz", store.RECORD))
     good = contents(tmp_path)
+    first, second, third = (f"images-0000{i}.npz" for i in range(3))
 
-    def broken(path, data, message):
-        path.write_bytes(data)
+    def broken(name, data, message):
+        (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError, match=message):
             read_pathfinder(tmp_path)
-        path.write_bytes(good[path.name])
+        (tmp_path / name).write_bytes(good[name])
 
-    broken(second, good[second.name][:300], r"images-00001\.npz is damaged")
-    broken(second, good[third.name], r"images-00001\.npz has 2 images, not 4")
-    broken(second, good["images-00000.npz"], r"are not those of its pathfinder\.json")
-    broken(record, b"{}", r"pathfinder\.json is damaged")
-    broken(record, b"\xff", r"pathfinder\.json is damaged")
-    broken(
-        record, good[store.RECORD].replace(b'"format": 1', b'"format": 9'), r"has the format 9, this version reads 1"
-    )
-    second.unlink()
+    broken(second, good[second][:300], r"images-00001\.npz is damaged")
+    broken(second, good[third], r"images-00001\.npz has 2 images, not 4")
+    broken(second, good[first], r"are not those of its pathfinder\.json")
+    broken(store.RECORD, b"{}", r"pathfinder\.json is damaged")
+    broken(store.RECORD, b"\xff", r"pathfinder\.json is damaged")
+    newer = good[store.RECORD].replace(b'"format": 1', b'"format": 9')
+    broken(store.RECORD, newer, r"has the format 9, this version reads 1")
+    (tmp_path / second).unlink()
     with pytest.raises(DataError, match=r"no such file: .*images-00001\.npz; run the command"):
         read_pathfinder(tmp_path)
     make_pathfinder(tmp_path, 10, EASY)
     assert contents(tmp_path) == good
-
-
-def test_pickled_shards_are_refused(tmp_path, small_shards):
-    make_pathfinder(tmp_path, 4, EASY)
-    np.savez(tmp_path / "images-00000.npz", images=np.array([{}] * 4, object), labels=np.zeros(4, np.uint8))
-    with pytest.raises(DataError, match=r"images-00000\.npz is damaged .*allow_pickle"):
-        read_pathfinder(tmp_path)
-
-
-def test_shards_of_another_shape_or_kind(tmp_path, small_shards):
-    make_pathfinder(tmp_path, 4, EASY)
-    path = tmp_path / "images-00000.npz"
-    np.savez(path, images=np.zeros((4, 16, 16), np.uint8), labels=np.zeros(4, np.uint8))
-    with pytest.raises(DataError, match=r"images-00000\.npz: the images are uint8 \(16, 16\), not uint8 \(32, 32\)"):
-        read_pathfinder(tmp_path)
-    np.savez(path, images=np.zeros((4, 32, 32), np.uint8), labels=np.zeros(3, np.uint8))
-    with pytest.raises(DataError, match=r"images-00000\.npz: the labels are uint8 \(3,\), not uint8 \(4,\)"):
-        read_pathfinder(tmp_path)
-    np.savez(path, images=np.zeros((4, 32, 32), np.uint8), labels=np.array([0, 1, 2, 1], np.uint8))
-    with pytest.raises(DataError, match=r"images-00000\.npz, row 3: the label is 2; Pathfinder has 0 and 1"):
-        read_pathfinder(tmp_path)
-
-
-def test_a_folder_without_images(tmp_path):
+    (tmp_path / store.RECORD).unlink()
     with pytest.raises(DataError, match=r"no such file: .*pathfinder\.json; make images with `pyramid-bert lra make-p"):
+        read_pathfinder(tmp_path)
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.array([{}] * 4, object), zeros(4), r" is damaged .*allow_pickle"),
+        (zeros(4, 16, 16), zeros(4), r": the images are uint8 \(16, 16\), not uint8 \(32, 32\)"),
+        (zeros(4, 32, 32), zeros(3), r": the labels are uint8 \(3,\), not uint8 \(4,\)"),
+        (zeros(4, 32, 32), np.array([0, 1, 2, 1], np.uint8), r", row 3: the label is 2; Pathfinder has 0 and 1"),
+    ],
+)
+def test_shards_of_another_kind(tmp_path, small_shards, images, labels, message):
+    make_pathfinder(tmp_path, 4, EASY)
+    np.savez(tmp_path / "images-00000.npz", images=images, labels=labels)
+    with pytest.raises(DataError, match=r"images-00000\.npz" + message):
         read_pathfinder(tmp_path)

@@ -31,24 +31,31 @@ def features(count, width=8, seed=0):
     return orthogonal_features(count, width, torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture
-def performer():
-    def make(**changes):
-        sizes = {
-            "vocab_size": 40,
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 24,
-            "max_position_embeddings": 64,
-            "num_features": 32,
-            "initializer_range": 0.2,
-            "num_labels": 3,
-        }
-        torch.manual_seed(0)
-        return PerformerForSequenceClassification(PerformerConfig(**{**sizes, **changes})).eval()
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 64,
+    "num_features": 32,
+    "initializer_range": 0.2,
+    "num_labels": 3,
+}
+IDS, LABELS = torch.arange(2, 26).view(2, 12), torch.tensor([0, 2])
 
-    return make
+
+def performer(**changes):
+    torch.manual_seed(0)
+    return PerformerForSequenceClassification(PerformerConfig(**{**SIZES, **changes})).eval()
+
+
+def gradients(model, passes=1):
+    """What the last of some passes in training leaves."""
+    for _ in range(passes):
+        model.zero_grad()
+        model(IDS, labels=LABELS).loss.backward()
+    return [p.grad for p in model.parameters()]
 
 
 # ---- the features ----
@@ -66,26 +73,23 @@ def test_features_are_orthogonal_in_blocks_and_long_as_gaussians():
     assert lengths.std() > 0.3  # of Gaussian vectors, not all the same
 
 
-def test_the_error_against_softmax_falls_with_the_features():
-    query, key, value = qkv(scale=0.5)
+def errors(tries, make, scale=0.5):
+    """The error of random features against softmax attention, summed over seeds."""
+    query, key, value = qkv(scale=scale)
     exact = softmax_attention(query, key, value)
-    errors = []
-    for count in (8, 64, 512, 4096):
-        tries = [favor_attention(query, key, value, None, features(count, seed=seed)) for seed in range(8)]
-        errors.append(sum((found - exact).square().mean().item() for found in tries))
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < errors[0] / 50
+    found = (favor_attention(query, key, value, None, make(seed)) for seed in range(tries))
+    return sum((one - exact).square().mean().item() for one in found)
+
+
+def test_the_error_against_softmax_falls_with_the_features():
+    by_count = [errors(8, lambda seed, count=count: features(count, seed=seed)) for count in (8, 64, 512, 4096)]
+    assert by_count == sorted(by_count, reverse=True)
+    assert by_count[-1] < by_count[0] / 50
 
 
 def test_orthogonal_features_beat_independent_ones():
-    query, key, value = qkv(scale=0.5)
-    exact = softmax_attention(query, key, value)
-
-    def error(make):
-        tries = [favor_attention(query, key, value, None, make(seed)) for seed in range(100)]
-        return sum((found - exact).square().mean().item() for found in tries)
-
-    assert error(lambda seed: features(8, seed=seed)) < 0.95 * error(lambda seed: random(8, 8, seed=seed))
+    independent = errors(100, lambda seed: random(8, 8, seed=seed))
+    assert errors(100, lambda seed: features(8, seed=seed)) < 0.95 * independent
 
 
 def test_a_bias_counts_a_key_several_times_and_leaves_pads_out():
@@ -153,15 +157,15 @@ def test_time_and_memory_are_linear_in_the_tokens():
     ("settings", "words"),
     [
         ({"kernel": "softmaxx"}, "did you mean 'softmax'"),
-        ({"num_features": 0}, "got 0 with kernel='softmax'"),
-        ({"redraw_every": -1}, "redraw_every must be at least 0, got -1"),
+        ({"num_features": 0}, "num_features must be .* at least 1, got 0; 0 only with kernel='relu'"),
+        ({"redraw_every": -1}, "redraw_every must be an integer of at least 0, got -1"),
         ({"qkv_size": 10}, "multiple of the 4 heads, got 10"),
-        ({"num_attention_heads": 0}, "num_attention_heads must be at least 1, got 0"),
-        ({"qkv_size": -4}, "qkv_size must be at least 1, got -4; None takes hidden_size"),
-        ({"qkv_size": 0}, "qkv_size must be at least 1, got 0; None takes hidden_size"),
-        ({"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
-        ({"vocab_size": 0}, "vocab_size must be at least 1, got 0"),
-        ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1, got -1"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be an integer of at least 1, got 0"),
+        ({"qkv_size": -4}, "qkv_size must be an integer of at least 1, got -4; None takes hidden_size"),
+        ({"qkv_size": 0}, "qkv_size must be an integer of at least 1, got 0; None takes hidden_size"),
+        ({"hidden_size": 0}, "hidden_size must be an integer of at least 1, got 0"),
+        ({"vocab_size": 0}, "vocab_size must be an integer of at least 1, got 0"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers must be an integer of at least 1, got -1"),
     ],
 )
 def test_what_a_config_refuses(settings, words):
@@ -171,111 +175,85 @@ def test_what_a_config_refuses(settings, words):
 
 def test_an_unknown_activation_is_refused():
     with pytest.raises(PyramidError, match="unknown hidden_act 'gellu'; did you mean 'gelu'"):
-        PerformerModel(PerformerConfig(hidden_size=16, num_attention_heads=4, hidden_act="gellu"))
+        performer(hidden_act="gellu")
 
 
 # ---- the model ----
 
 
 @pytest.mark.parametrize("settings", [{}, {"kernel": "relu"}, {"kernel": "relu", "num_features": 0}, {"qkv_size": 8}])
-def test_padding_changes_nothing(performer, settings):
+def test_neither_padding_nor_a_row_of_nothing_else_changes_the_others(settings):
     model = performer(**settings)
-    ids = torch.arange(2, 26).view(2, 12)
-    padded = torch.cat([ids, torch.zeros(2, 9, dtype=torch.long)], dim=1)
+    padded = torch.cat([IDS, torch.zeros(2, 9, dtype=torch.long)], dim=1)
     mask = torch.cat([torch.ones(2, 12), torch.zeros(2, 9)], dim=1)
     with torch.no_grad():
-        assert torch.allclose(model(ids).logits, model(padded, attention_mask=mask).logits, atol=1e-5)
+        expected = model(IDS).logits
+        assert torch.allclose(model(padded, attention_mask=mask).logits, expected, atol=1e-5)
+        mask[0] = 0
+        logits = model(padded, attention_mask=mask).logits
+    assert logits.isfinite().all()
+    assert torch.allclose(logits[1:], expected[1:], atol=1e-5)
 
 
-def test_saved_and_loaded_it_is_the_same(performer, tmp_path):
-    model = performer(redraw_every=2)
-    ids = torch.arange(2, 26).view(2, 12)
-    model.train()
+def test_saved_and_loaded_it_is_the_same(tmp_path):
+    model = performer(redraw_every=2).train()
     for _ in range(4):
-        model(ids)
+        model(IDS)
     model.eval().save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model_type == "performer"
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert type(loaded) is PerformerForSequenceClassification
     assert loaded.performer.steps == 4
     with torch.no_grad():
-        assert torch.equal(loaded.eval()(ids).logits, model(ids).logits)
+        assert torch.equal(loaded.eval()(IDS).logits, model(IDS).logits)
     assert type(AutoModel.from_pretrained(tmp_path)) is PerformerModel
 
 
-def test_features_are_drawn_anew_in_training_alone(performer):
-    model = performer(redraw_every=3)
-    ids = torch.arange(2, 14)[None]
-    attention = model.performer.encoder.layer[1].attention
-    first = attention.projection.clone()
-    for _ in range(5):
-        model(ids)
-    assert torch.equal(attention.projection, first)
-    model.train()
-    for _ in range(3):
-        model(ids)
-    assert torch.equal(attention.projection, first)
-    model(ids)
-    second = attention.projection.clone()
-    assert not torch.equal(second, first)
-    again = performer(redraw_every=3).train()
-    for _ in range(4):
-        again(ids)
-    assert torch.equal(again.performer.encoder.layer[1].attention.projection, second)
+def test_features_are_drawn_anew_in_training_only():
+    def after(passes, train):
+        model = performer(redraw_every=3).train(train)
+        for _ in range(passes):
+            model(IDS)
+        return [layer.attention.projection for layer in model.performer.encoder.layer]
+
+    one, two = first = after(0, False)
+    assert not torch.equal(one, two)  # each layer has features of its own
+    for same in (after(5, False), after(3, True)):
+        assert all(map(torch.equal, same, first))
+    assert not any(map(torch.equal, after(4, True), first))
+    assert all(map(torch.equal, after(4, True), after(4, True)))
 
 
-def test_gradients_of_two_passes_survive_new_features(performer):
+def test_gradients_of_two_passes_survive_new_features():
     """The second pass draws anew; the first still needs what it was computed with."""
-    ids, labels = torch.arange(2, 26).view(2, 12), torch.tensor([0, 2])
-
     together, apart = (performer(hidden_dropout_prob=0.0, redraw_every=1).train() for _ in range(2))
-    sum(together(ids, labels=labels).loss for _ in range(2)).backward()
+    sum(together(IDS, labels=LABELS).loss for _ in range(2)).backward()
     for _ in range(2):
-        apart(ids, labels=labels).loss.backward()
+        apart(IDS, labels=LABELS).loss.backward()
     for one, other in zip(together.parameters(), apart.parameters(), strict=True):
         assert torch.allclose(one.grad, other.grad, atol=1e-6)
 
 
-def test_a_config_may_ask_for_tuples(performer):
-    model, ids = performer(), torch.arange(2, 14)[None]
-    expected = model(ids).logits
+def test_checkpointing_gives_the_same_gradients():
+    plain, checkpointed = (performer(hidden_dropout_prob=0.0, redraw_every=1).train() for _ in range(2))
+    checkpointed.gradient_checkpointing_enable()
+    pairs = zip(gradients(plain, passes=3), gradients(checkpointed, passes=3), strict=True)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
+
+
+def test_tuples_and_hidden_states_can_be_asked_for():
+    model = performer()
+    expected = model(IDS, output_hidden_states=True)
+    assert [tuple(x.shape) for x in expected.hidden_states] == [(2, 12, 16)] * 3
     model.config.return_dict = False
-    (logits,) = model(ids)
-    assert torch.equal(logits, expected)
-
-
-def test_layers_have_features_of_their_own(performer):
-    one, two = (layer.attention.projection for layer in performer().performer.encoder.layer)
-    assert not torch.equal(one, two)
-
-
-def test_checkpointing_gives_the_same_gradients(performer):
-    ids, labels = torch.arange(2, 26).view(2, 12), torch.tensor([0, 2])
-    gradients = []
-    for checkpointing in (False, True):
-        model = performer(hidden_dropout_prob=0.0, redraw_every=1).train()
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        for _ in range(3):
-            model.zero_grad()
-            model(ids, labels=labels).loss.backward()
-        gradients.append([p.grad for p in model.parameters()])
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
-
-
-def test_hidden_states_can_be_asked_for(performer):
-    out = performer()(torch.arange(2, 14)[None], output_hidden_states=True)
-    assert [tuple(x.shape) for x in out.hidden_states] == [(1, 12, 16)] * 3
-
-
-def test_a_longer_input_than_positions_is_refused(performer):
-    with pytest.raises(PyramidError, match="the input has 65 tokens and the model 64 positions"):
-        performer()(torch.ones(1, 65, dtype=torch.long))
+    (logits,) = model(IDS)
+    assert torch.equal(logits, expected.logits)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"input_ids": torch.ones(1, 65, dtype=torch.long)}, "the input has 65 tokens and the model 64 positions"),
         ({"position_ids": torch.arange(53, 65)[None]}, r"position_ids must be from 0 to 63, got 53 to 64; .*=65"),
         ({"position_ids": torch.arange(-1, 11)[None]}, "position_ids must be from 0 to 63, got -1 to 10"),
         ({"position_ids": torch.arange(9)[None]}, r"position_ids must name 12 positions a row, got shape \(1, 9\)"),
@@ -285,19 +263,8 @@ def test_a_longer_input_than_positions_is_refused(performer):
         ({"input_ids": None, "inputs_embeds": torch.ones(2, 0, 16)}, r"inputs_embeds must .* shape \(2, 0, 16\)"),
     ],
 )
-def test_inputs_that_are_refused(performer, given, words):
+def test_inputs_that_are_refused(given, words):
     model = performer(redraw_every=1).train()
     with pytest.raises(PyramidError, match=words):
-        model(**{"input_ids": torch.arange(2, 26).view(2, 12), **given})
+        model(**{"input_ids": IDS, **given})
     assert model.performer.steps == 0
-
-
-@pytest.mark.parametrize("kernel", ["softmax", "relu"])
-def test_a_row_of_padding_alone_is_finite(performer, kernel):
-    model, ids = performer(kernel=kernel), torch.arange(2, 26).view(2, 12)
-    mask = torch.ones(2, 12)
-    mask[0] = 0
-    with torch.no_grad():
-        logits = model(ids, attention_mask=mask).logits
-        assert logits.isfinite().all()
-        assert torch.allclose(logits[1:], model(ids[1:]).logits, atol=1e-5)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,23 +12,20 @@ from pyramid_bert.errors import PyramidError
 from pyramid_bert.lab.theory.bound import BOUNDS, Constants, Measured, TheoremReport, right_hand_sides
 from pyramid_bert.lab.theory.kcenter import covering_radius, optimal_radius, price_of_parallelism
 
-
-def measured(**changes):
-    given = {
-        "n": 10,
-        "lengths": (10, 6, 4),
-        "radius": (0.0, 3.0, 2.0),
-        "moved": (0.0, 4.0, 2.5),
-        "layer": (0.0, 2.0, 1.0),
-        "layer_random": (0.0, 1.0, 1.5),
-        "above": (0.0, 0.5, 0.25),
-        "above_random": (0.0, 0.75, 0.1),
-        "head": 0.2,
-        "head_random": 0.1,
-        "loss": 0.7,
-        "loss_change": 0.05,
-    }
-    return Measured(**{**given, **changes})
+ROW = Measured(
+    n=10,
+    lengths=(10, 6, 4),
+    radius=(0.0, 3.0, 2.0),
+    moved=(0.0, 4.0, 2.5),
+    layer=(0.0, 2.0, 1.0),
+    layer_random=(0.0, 1.0, 1.5),
+    above=(0.0, 0.5, 0.25),
+    above_random=(0.0, 0.75, 0.1),
+    head=0.2,
+    head_random=0.1,
+    loss=0.7,
+    loss_change=0.05,
+)
 
 
 def report(*rows):
@@ -36,7 +34,7 @@ def report(*rows):
 
 def test_the_bound_by_hand():
     constants = Constants(layer=(7.0, 2.0, 1.5), above=(9.0, 0.75, 0.25), head=0.2)
-    sides = right_hand_sides(measured(), constants)
+    sides = right_hand_sides(ROW, constants)
     # Nothing is replaced at layer 1; 4 tokens at layer 2, with 2 * 1.5 above; 6 at layer 3, with 1.5.
     assert sides == {
         "printed": pytest.approx(0.2 * 3 * (4 * 3 + 6 * 1.5)),
@@ -48,12 +46,12 @@ def test_the_bound_by_hand():
 
 
 def test_constants_are_the_largest_ratios_of_the_sample():
-    rows = [measured(), measured(layer=(0.1, 1.0, 3.0), above_random=(0.0, 0.0, 1.0), head=0.05, head_random=0.3)]
+    rows = [ROW, replace(ROW, layer=(0.1, 1.0, 3.0), above_random=(0.0, 0.0, 1.0), head=0.05, head_random=0.3)]
     assert Constants.seen(rows) == Constants(layer=(0.1, 2.0, 3.0), above=(0.0, 0.75, 1.0), head=0.3)
 
 
 def test_a_report_says_by_how_much_the_bound_is_loose():
-    found = report(measured(), measured(loss_change=0.15))
+    found = report(ROW, replace(ROW, loss_change=0.15))
     assert found.observed == {"mean": pytest.approx(0.1), "max": 0.15}
     printed = found.bounds()["printed"]
     assert printed["mean"] == pytest.approx(12.6)
@@ -69,7 +67,7 @@ def test_a_report_says_by_how_much_the_bound_is_loose():
 
 
 def test_a_loss_that_does_not_change_is_told_as_such():
-    found = report(measured(loss_change=0.0))
+    found = report(replace(ROW, loss_change=0.0))
     assert found.bounds()["direct"]["loose"] is None
     assert "did not change on these 1 inputs" in found.sentence()
 
@@ -96,8 +94,7 @@ def test_the_search_finds_the_best_of_all_sets(seed, keep_first):
 
 def test_points_that_are_equal_need_one_centre():
     x = torch.tensor([[0.0], [0.0], [5.0], [5.0]])
-    assert optimal_radius(x, 2) == 0.0
-    assert optimal_radius(x, 1) == 5.0
+    assert (optimal_radius(x, 2), optimal_radius(x, 1)) == (0.0, 5.0)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -116,9 +113,7 @@ def test_choosing_all_at_once_is_not_within_twice_the_optimum():
     # A far cluster takes all centres, and what lies between is left: the bound of 2 is lost with m > 1.
     x = torch.tensor([[0.0], [50.0], [100.0], [101.0], [102.0]])
     found = price_of_parallelism(x, 3)
-    assert found["radius"]["all"] == 50.0
-    assert found["optimum"] == 1.0
-    assert found["radius"]["1"] == 2.0
+    assert (found["optimum"], found["radius"]["1"], found["radius"]["all"]) == (1.0, 2.0, 50.0)
 
 
 @pytest.mark.parametrize(("n", "k"), [(33, 2), (4, 0), (4, 5)])

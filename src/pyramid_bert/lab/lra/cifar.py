@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _BINARY = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "dev": ("
 _PICKLED = ("data_batch_1", "test_batch")
 _FOLDERS = ("", "cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin")
 _PICKLED_FOLDERS = ("cifar-10-batches-py", "cifar10/cifar-10-batches-py")
-_HUB = ("uoft-cs/cifar10", None)
+_HUB = ("uoft-cs/cifar10",)
 _REMEDY = (
     "give a folder with the official binary version (cifar-10-binary.tar.gz, unpacked) or a cifar10*.npz of grey images"
 )
@@ -35,10 +35,11 @@ def read_cifar10(folder: Path | None, split: str) -> Images:
     """The grey images of "train" or "dev", the test set, and their classes."""
     if folder is None:
         rows = fetch_rows("CIFAR-10", _HUB, "train" if split == "train" else "test", _REMEDY.capitalize())
-        return _from_hub(rows, " ".join((_HUB[0], split)))
+        return _from_hub(rows, f"{_HUB[0]} {split}")
     if not folder.is_dir():
         raise DataError(f"no such folder: {folder}; {_REMEDY}")
-    for place in (folder / name for name in _FOLDERS):
+    places = [folder / name for name in _FOLDERS]
+    for place in places:
         files = sorted(place.glob("cifar10*.npz"))
         if len(files) > 1:
             raise DataError(f"{place} holds {', '.join(file.name for file in files)}; keep one of them")
@@ -46,13 +47,13 @@ def read_cifar10(folder: Path | None, split: str) -> Images:
             return _from_arrays(files[0], split)
         if any((place / name).exists() for names in _BINARY.values() for name in names):
             return _from_binary(place, split)
-    for place in (folder / name for name in (*_FOLDERS, *_PICKLED_FOLDERS)):
+    for place in (*places, *(folder / name for name in _PICKLED_FOLDERS)):
         if any((place / name).is_file() for name in _PICKLED):
             raise DataError(
                 f"{place} holds the Python version of CIFAR-10, which is pickled and could run any code; "
                 "take the binary version, cifar-10-binary.tar.gz, from the same page"
             )
-    looked_for = ", ".join(str(folder / name) for name in _FOLDERS)
+    looked_for = ", ".join(map(str, places))
     raise DataError(f"no CIFAR-10 in {looked_for}: looked for data_batch_1.bin and cifar10*.npz; {_REMEDY}")
 
 
@@ -93,7 +94,7 @@ def _from_arrays(path: Path, split: str) -> Images:
             f"{path}: {prefix}_labels is {labels.dtype} of shape {labels.shape}; expected whole numbers, one for each "
             f"of the {len(images)} images"
         )
-    return _checked(images, labels, lambda row: f"{path}, {prefix}_labels, row {row + 1}", str(path))
+    return _checked(images, labels, f"{path}, {prefix}_labels")
 
 
 def _from_binary(folder: Path, split: str) -> Images:
@@ -101,20 +102,18 @@ def _from_binary(folder: Path, split: str) -> Images:
     missing = [name for name in _BINARY[split] if not (folder / name).is_file()]
     if missing:
         raise DataError(f"{folder} has no {', '.join(missing)}; unpack cifar-10-binary.tar.gz again")
-    parts = [_from_batch(folder / name) for name in _BINARY[split]]
+    parts = []
+    for path in (folder / name for name in _BINARY[split]):
+        data, size = np.fromfile(path, np.uint8), 1 + 3 * SIDE * SIDE
+        whole, rest = divmod(len(data), size)
+        if rest:
+            raise DataError(
+                f"{path} is cut short in row {whole + 1}: {len(data)} bytes, rows have {size}; fetch it again"
+            )
+        rows = data.reshape(-1, size)
+        images = rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+        parts.append(_checked(grey(images), rows[:, 0], str(path)))
     return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
-
-
-def _from_batch(path: Path) -> Images:
-    size = 1 + 3 * SIDE * SIDE
-    data = np.fromfile(path, np.uint8)
-    if len(data) % size:
-        raise DataError(
-            f"{path} is cut short in row {len(data) // size + 1}: {len(data)} bytes, rows have {size}; fetch it again"
-        )
-    rows = data.reshape(-1, size)
-    images = rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return _checked(grey(images), rows[:, 0], lambda row: f"{path}, row {row + 1}", str(path))
 
 
 def _from_hub(rows: Iterable[Mapping[str, Any]], source: str) -> Images:
@@ -129,18 +128,17 @@ def _from_hub(rows: Iterable[Mapping[str, Any]], source: str) -> Images:
         images.append(grey(pixels))
         labels.append(row["label"])
     stacked = np.stack(images) if images else np.zeros((0, SIDE, SIDE), np.uint8)
-    return _checked(stacked, np.array(labels), lambda row: f"{source}, row {row + 1}", source)
+    return _checked(stacked, np.array(labels), source)
 
 
-def _checked(
-    images: NDArray[np.uint8], labels: NDArray[np.integer], where: Callable[[int], str], source: str
-) -> Images:
+def _checked(images: NDArray[np.uint8], labels: NDArray[np.integer], source: str) -> Images:
     """The images with their classes; an error for a wrong label names its row."""
     if not len(images):
         raise DataError(f"{source} has no rows; fetch it again")
     wrong = np.flatnonzero((labels < 0) | (labels >= len(CLASSES)))
     if len(wrong):
+        row = int(wrong[0])
         raise DataError(
-            f"{where(int(wrong[0]))}: the label is {labels[wrong[0]]}; CIFAR-10 has classes 0-{len(CLASSES) - 1}"
+            f"{source}, row {row + 1}: the label is {labels[row]}; CIFAR-10 has classes 0-{len(CLASSES) - 1}"
         )
     return images, labels.astype(np.uint8)

@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...checks import check_int
-from ...errors import DataError, UnknownNameError
+from ...checks import check_choice, check_int
+from ...errors import DataError
 from ...text.sampling import shuffled
 from ..glue.tasks import load_task
 from .cifar import CLASSES, read_cifar10
 from .pathfinder.store import RECORD, read_pathfinder
 
 PAD = -1
-_SPLITS = ("train", "dev")
 
 
 @dataclass(frozen=True)
@@ -63,16 +61,11 @@ class LraData:
     labels: NDArray[np.int64]
 
 
-LRA_TASKS: Mapping[str, LraTask] = MappingProxyType(
-    {
-        task.name: task
-        for task in (
-            LraTask("cifar10", "CIFAR-10", 1024, 256, len(CLASSES)),
-            LraTask("text", "IMDB", 1000, 256, 2),
-            LraTask("pathfinder32", "Pathfinder", 1024, 256, 2),
-        )
-    }
-)
+LRA_TASKS: Mapping[str, LraTask] = {
+    "cifar10": LraTask("cifar10", "CIFAR-10", 1024, 256, len(CLASSES)),
+    "text": LraTask("text", "IMDB", 1000, 256, 2),
+    "pathfinder32": LraTask("pathfinder32", "Pathfinder", 1024, 256, 2),
+}
 
 
 def load_lra(
@@ -96,19 +89,21 @@ def load_lra(
         >>> bytes(data.ids[1, :9].astype("uint8")), data.lengths.tolist(), data.labels.tolist()
         (b'dull mess', [4, 9], [1, 0])
     """
-    if task not in LRA_TASKS:
-        raise UnknownNameError("Long Range Arena task", task, LRA_TASKS)
-    if split not in _SPLITS:
-        raise UnknownNameError(f"split of {LRA_TASKS[task].title}", split, _SPLITS)
+    check_choice("Long Range Arena task", task, LRA_TASKS)
+    check_choice(f"split of {LRA_TASKS[task].title}", split, ("train", "dev"))
     if rows is not None:
         check_int("rows", rows, 1, "leave it out for all rows")
     place = None if folder is None else Path(folder)
     if task == "text":
-        return _bytes(place, split, rows, seed)
-    images, labels = read_cifar10(place, split) if task == "cifar10" else _pathfinder(place, split)
-    keep = sample_balanced(labels, rows, seed)
+        table = load_task("imdb", place, split)
+        labels = np.array(table.labels, np.int64)
+        keep = sample_balanced(labels, rows, seed)
+        texts = [str(table.texts[number]).encode() for number in keep]
+        return _padded(texts, LRA_TASKS[task].length, labels[keep])
+    images, classes = read_cifar10(place, split) if task == "cifar10" else _pathfinder(place, split)
+    keep = sample_balanced(classes, rows, seed)
     ids = images[keep].reshape(len(keep), -1).astype(np.int16)
-    return LraData(ids, np.full(len(keep), ids.shape[1], np.int64), labels[keep].astype(np.int64))
+    return LraData(ids, np.full(len(keep), ids.shape[1], np.int64), classes[keep].astype(np.int64))
 
 
 def sample_balanced(labels: NDArray[np.integer], rows: int | None, seed: int) -> NDArray[np.int64]:
@@ -133,19 +128,12 @@ def sample_balanced(labels: NDArray[np.integer], rows: int | None, seed: int) ->
     return np.sort(np.concatenate(kept))
 
 
-def _bytes(folder: Path | None, split: str, rows: int | None, seed: int) -> LraData:
-    """IMDB, byte by byte, cut to the task's length."""
-    table = load_task("imdb", folder, split)
-    labels = np.array(table.labels, np.int64)
-    keep = sample_balanced(labels, rows, seed)
-    length = LRA_TASKS["text"].length
-    ids = np.full((len(keep), length), PAD, np.int16)
-    lengths = np.zeros(len(keep), np.int64)
-    for row, number in enumerate(keep):
-        text = np.frombuffer(str(table.texts[number]).encode("utf-8")[:length], np.uint8)
-        ids[row, : len(text)] = text
-        lengths[row] = len(text)
-    return LraData(ids, lengths, labels[keep])
+def _padded(texts: list[bytes], length: int, labels: NDArray[np.int64]) -> LraData:
+    """Texts byte by byte, cut to `length`."""
+    ids = np.full((len(texts), length), PAD, np.int16)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = np.frombuffer(text[:length], np.uint8)
+    return LraData(ids, (ids != PAD).sum(axis=1), labels)
 
 
 def _pathfinder(folder: Path | None, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

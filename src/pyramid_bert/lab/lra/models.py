@@ -12,12 +12,12 @@ import torch
 from transformers import BigBirdConfig, BigBirdForSequenceClassification
 
 from ...errors import PyramidError
-from ...families import base_model
+from ...families import embeddings_of
 from ...families.bigbird import least_tokens
 from ...families.hub import pyramidize
 from ...schedule.base import Schedule
 from ..performer.model import PerformerConfig, PerformerForSequenceClassification
-from .data import LRA_TASKS, LraTask
+from .data import LRA_TASKS
 from .presets import LraPreset
 
 PAD, CLS = 0, 1
@@ -51,11 +51,13 @@ def make_dense(preset: LraPreset, schedule: Schedule | None = None, *, seed: int
         torch.manual_seed(seed)
         model: Any
         if preset.backbone == "performer":
-            model = PerformerForSequenceClassification(_performer(preset))
+            own: dict[str, Any] = {"qkv_size": preset.qkv_size, "kernel": "relu", "num_features": 0, "redraw_every": 0}
+            config = PerformerConfig(**_sizes(preset), **own, max_position_embeddings=tokens_of(preset))
+            model = PerformerForSequenceClassification(config)
         else:
             model = BigBirdForSequenceClassification(_bigbird(preset, schedule))
     # A selection at the input has no dropout before it, so the dense model has none either.
-    base_model(model).embeddings.dropout.p = 0.0
+    embeddings_of(model).dropout.p = 0.0
     return model.eval()
 
 
@@ -81,18 +83,6 @@ def attention_of(preset: LraPreset, schedule: Schedule | None = None) -> str:
     return str(_bigbird(preset, schedule).attention_type)
 
 
-def _performer(preset: LraPreset) -> PerformerConfig:
-    task = LRA_TASKS[preset.task]
-    return PerformerConfig(
-        **_sizes(preset, task),
-        qkv_size=preset.qkv_size,
-        max_position_embeddings=tokens_of(preset),
-        kernel="relu",
-        num_features=0,
-        redraw_every=0,
-    )
-
-
 def _bigbird(preset: LraPreset, schedule: Schedule | None) -> BigBirdConfig:
     n, block = tokens_of(preset), preset.block_size
     assert block is not None
@@ -108,7 +98,7 @@ def _bigbird(preset: LraPreset, schedule: Schedule | None) -> BigBirdConfig:
             "smaller block_size"
         )
     config = BigBirdConfig(
-        **_sizes(preset, LRA_TASKS[preset.task]),
+        **_sizes(preset),
         attention_probs_dropout_prob=preset.dropout,
         max_position_embeddings=-(-n // block) * block,
         type_vocab_size=1,
@@ -120,7 +110,8 @@ def _bigbird(preset: LraPreset, schedule: Schedule | None) -> BigBirdConfig:
     return config
 
 
-def _sizes(preset: LraPreset, task: LraTask) -> dict[str, Any]:
+def _sizes(preset: LraPreset) -> dict[str, Any]:
+    task = LRA_TASKS[preset.task]
     return {
         "vocab_size": task.vocabulary + SPECIALS,
         "num_labels": task.classes,

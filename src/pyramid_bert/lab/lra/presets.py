@@ -13,7 +13,7 @@ from typing import Any
 
 from ...checks import check_choice, check_number
 from ...cost import SpaceReading, space_reduction
-from ...errors import DataError, UnknownNameError
+from ...errors import DataError, PyramidError, UnknownNameError
 
 BACKBONES = {"performer": "Performer", "bigbird": "BigBird"}
 TASKS = ("cifar10", "pathfinder32", "text")
@@ -75,20 +75,17 @@ class LraPreset:
     warmup_epochs: float = 1.0
 
     def __post_init__(self) -> None:
+        where = f"the preset {self.backbone}.{self.task}"
         if (self.backbone == "bigbird") != (self.block_size is not None):
-            raise DataError(
-                f"the preset {self.backbone}.{self.task} has block_size {self.block_size}; bigbird needs one, "
-                "performer has none"
-            )
+            raise DataError(f"{where} has block_size {self.block_size}; bigbird needs one, performer has none")
         for name, (low, high) in _LIMITS.items():
-            if getattr(self, name) is not None or name not in ("block_size", "peak_learning_rate"):
-                where, whole = f"the preset {self.backbone}.{self.task}: {name}", name in _SIZES
-                check_number(where, getattr(self, name), low, high, whole=whole, error=DataError)
+            value = getattr(self, name)
+            if value is not None or name not in ("block_size", "peak_learning_rate"):
+                check_number(f"{where}: {name}", value, low, high, whole=name in _SIZES, error=DataError)
         split = "hidden_size" if self.backbone == "bigbird" else "qkv_size"
         if getattr(self, split) % self.heads:
             raise DataError(
-                f"the preset {self.backbone}.{self.task}: {split} must be a multiple of its {self.heads} heads, got "
-                f"{getattr(self, split)}"
+                f"{where}: {split} must be a multiple of its {self.heads} heads, got {getattr(self, split)}"
             )
 
     @property
@@ -111,10 +108,10 @@ class LraPreset:
             >>> {reading: round(share, 2) for reading, share in saved.items()}
             {'printed': 0.72, 'attention_input': 0.72, 'tokens': 0.5}
         """
-        lengths = (kept,) * self.layers
         readings: tuple[SpaceReading, ...] = ("printed", "attention_input")
         saved: dict[str, float] = {
-            r: space_reduction(lengths, n, self.hidden_size, reading=r, placement="input") for r in readings
+            reading: space_reduction((kept,) * self.layers, n, self.hidden_size, reading=reading, placement="input")
+            for reading in readings
         }
         return {**saved, "tokens": 1 - kept / n}
 
@@ -156,22 +153,20 @@ def _read(file: Path) -> dict[str, LraPreset]:
         if backbone not in BACKBONES or not isinstance(tasks, dict):
             raise UnknownNameError(f"backbone in {file}", backbone, BACKBONES)
         for task, table in tasks.items():
-            made[f"{backbone}-{task}"] = _preset(file, backbone, task, table)
+            if task not in TASKS or not isinstance(table, dict):
+                raise UnknownNameError(f"Long Range Arena task in {file}", task, TASKS)
+            try:
+                _check_keys(table)
+                made[f"{backbone}-{task}"] = LraPreset(backbone=backbone, task=task, **table)
+            except PyramidError as error:
+                raise DataError(f"{file}, [{backbone}.{task}]: {error}") from error
     return made
 
 
-def _preset(file: Path, backbone: str, task: str, table: Any) -> LraPreset:
-    where = f"{file}, [{backbone}.{task}]"
-    if task not in TASKS or not isinstance(table, dict):
-        raise UnknownNameError(f"Long Range Arena task in {file}", task, TASKS)
+def _check_keys(table: dict[str, Any]) -> None:
     fields = {field.name: field for field in dataclasses.fields(LraPreset) if field.name not in ("backbone", "task")}
     for key in table:
-        if key not in fields:
-            raise DataError(f"{where}: {UnknownNameError('key', key, fields)}")
+        check_choice("key", key, fields)
     missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in table]
     if missing:
-        raise DataError(f"{where} lacks {', '.join(missing)}")
-    try:
-        return LraPreset(backbone=backbone, task=task, **table)
-    except DataError as error:
-        raise DataError(f"{file}: {error}") from error
+        raise DataError(f"lacks {', '.join(missing)}")

@@ -116,14 +116,14 @@ def run_lra(
         progress: Show bars on stderr.
         device: Where to train; the accelerator that torch sees, else the CPU, if None.
     """
-    model = make_model(preset, schedule, seed=training.seed, **(settings or {}))
+    model = make_model(preset, schedule, seed=training.seed, **(settings or {})).to(find_device(device))
     n = tokens_of(preset)
     # BigBird needs the full length for its blocks; linear attention takes rows at their own length.
     pad_to = n if preset.backbone == "bigbird" else None
     data = TrainingData(train.items, train.labels, PAD, pad_to=pad_to)
     start = time.perf_counter()
     title = "training the backbone" if schedule is None else "training behind the selection"
-    finetune(model, None, data, training, progress=progress, title=title, device=find_device(device))
+    finetune(model, None, data, training, progress=progress, title=title)
     trained = time.perf_counter()
     outputs = outputs_of(model, dev.items, PAD, batch_size=training.eval_batch_size, pad_to=pad_to)
     metrics = classification_metrics(dev.labels, outputs.logits.argmax(dim=1).tolist(), outputs.logits.shape[1])

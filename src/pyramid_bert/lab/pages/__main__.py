@@ -11,18 +11,11 @@ PYRAMID_DATA; docs/theory.md describes them. A command whose variables are not s
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from pathlib import Path
 
 from ...files import write_text
-
-# Page -> its module, and its file in docs/.
-PAGES = {
-    "results": ("results.page", "results.md"),
-    "lra": ("lra", "lra-results.md"),
-    "theory": ("theory.page", "theory.md"),
-    "performance": ("performance", "performance.md"),
-}
+from . import PAGES, write
+from .commands import Commands
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -38,11 +31,10 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: here)")
     args = parser.parse_args(arguments)
-    name, file = PAGES[args.page]
-    module = import_module(f".{name}", __package__)
+    file, measurements = PAGES[args.page]
     if args.measure is not None:
-        module.measured(args.root).measure(args.measure)
-    write_text(args.root / "docs" / file, module.write(args.root))
+        Commands(args.root, measurements).measure(args.measure)
+    write_text(args.root / "docs" / file, write(args.page, args.root))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,33 +15,31 @@ from typing import Any
 from ...errors import UnknownNameError
 from ..study.store import Store
 
+FILE = Path(__file__).with_name("commands.toml")
+
 
 class Commands:
-    """The measurements of a page. One that has no command any more can still be read.
+    """The measurements of a page. One whose command was removed can still be read.
 
     Args:
         root: The repository.
         file: The name of their file in results/, without its suffix.
-        commands: Name of a measurement -> the command that prints it as a JSON object.
+        commands: Name of a measurement -> the command that prints it as a JSON object; those of `FILE` if None.
     """
 
-    def __init__(self, root: Path, file: str, commands: Mapping[str, str]) -> None:
+    def __init__(self, root: Path, file: str, commands: Mapping[str, str] | None = None) -> None:
         self.root = root
-        self.commands = commands
+        self.commands = tomllib.loads(FILE.read_text(encoding="utf-8"))[file] if commands is None else commands
         self.store = Store.of(root / "results", file)
 
-    def read(self, name: str) -> dict[str, Any] | None:
-        """A measurement with its `command`; None if it was not made."""
-        record = self.store.read(name)
-        return None if record is None else {**record, "command": self.commands.get(name, record["command"])}
-
-    def named(self, prefix: str) -> list[dict[str, Any]]:
-        """The measurements that were made whose names begin so, by name."""
-        found = (self.read(name) for name in sorted(self.store.records) if name.startswith(prefix))
-        return [record for record in found if record is not None]
+    def made(self, prefix: str = "") -> list[dict[str, Any]]:
+        """The measurements whose names begin with `prefix`, each with its command, in the order of the commands."""
+        names = [*self.commands, *(name for name in sorted(self.store.records) if name not in self.commands)]
+        found = {name: record for name in names if name.startswith(prefix) and (record := self.store.read(name))}
+        return [{**record, "command": self.commands.get(name, record["command"])} for name, record in found.items()]
 
     def ran(self) -> str:
-        """The commands of the measurements that were made, one a line."""
+        """The commands of the measurements that were made, one per line."""
         return "\n".join(command for name, command in self.commands.items() if self.store.read(name))
 
     def measure(self, names: Iterable[str] = ()) -> None:

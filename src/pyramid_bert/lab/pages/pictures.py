@@ -1,4 +1,4 @@
-"""What the pictures of the pages share."""
+"""Pictures of the pages, as small PNG files in docs/images."""
 
 from __future__ import annotations
 
@@ -6,17 +6,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-from ..markdown import shown_picture
-
-
-def shrink(file: Path) -> None:
-    """Makes a picture of few colours a small file."""
-    from PIL import Image  # comes with matplotlib
-
-    with Image.open(file) as image:
-        small = image.convert("RGB").quantize(128)
-    small.save(file, optimize=True)
 
 
 def panels(rows: int, columns: int, width: float = 4.6, height: float = 3.4) -> tuple[Any, list[Any]]:
@@ -28,14 +17,26 @@ def panels(rows: int, columns: int, width: float = 4.6, height: float = 3.4) -> 
 
 
 def save(figure: Any, file: Path) -> None:
-    """Writes a figure as a small PNG."""
+    """Writes a figure as a PNG with few colours, which makes a small file."""
+    from PIL import Image  # comes with matplotlib
+
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100)
-    shrink(file)
+    with Image.open(file) as image:
+        small = image.convert("RGB").quantize(128)
+    small.save(file, optimize=True)
 
 
-def drawn(docs: Path, name: str, about: str, draw: Callable[[], Any]) -> str:
-    """Draws a picture into docs/images if matplotlib is installed, and returns the line that shows it."""
-    if find_spec("matplotlib"):
-        save(draw(), docs / "images" / f"{name}.png")
-    return shown_picture(name, docs, about)
+def shown(docs: Path, name: str, about: str, draw: Callable[[], Any] = lambda: None) -> str:
+    """The line that shows a picture; empty if there is none.
+
+    Args:
+        docs: The folder of the page.
+        name: The picture's name, without its suffix.
+        about: What it shows.
+        draw: Makes the figure, or None; called if matplotlib is installed.
+    """
+    file = docs / "images" / f"{name}.png"
+    if find_spec("matplotlib") and (figure := draw()) is not None:
+        save(figure, file)
+    return f"![{about}](images/{name}.png)" if file.exists() else ""

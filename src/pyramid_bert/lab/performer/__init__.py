@@ -1,6 +1,5 @@
-"""Architectures that transformers lacks. Importing this makes them known to its Auto classes."""
+"""The Performer, which transformers lacks. Importing this adds it to the Auto classes and the table of families."""
 
-from . import adapter as _adapter  # noqa: F401 - adds the family
 from .favor import KERNELS, favor_attention, orthogonal_features
 from .model import PerformerConfig, PerformerForSequenceClassification, PerformerModel
 

@@ -1,8 +1,11 @@
-"""The Performer as a transformers model: BERT's layers (post-LayerNorm) with FAVOR+ instead of softmax attention.
+"""The Performer as a transformers model, and its row in the table of families.
 
-Other differences from BERT: queries, keys and values may be narrower than the model (`qkv_size`), there are no token
-types, and the head is BigBird's, which reads CLS. Random features are buffers, saved with the weights. In training they
-are redrawn every `redraw_every` forward passes, from `feature_seed` and the number of the pass.
+Its layers are BERT's (post-LayerNorm) with FAVOR+ instead of softmax attention. Other differences from BERT: queries,
+keys and values may be narrower than the model (`qkv_size`), there are no token types, and the head is BigBird's, which
+reads CLS. There is no attention matrix, so a pyramid cannot rank tokens by attention.
+
+Random features are buffers, saved with the weights. In training they are redrawn every `redraw_every` forward passes,
+from `feature_seed` and the number of the pass.
 """
 
 from __future__ import annotations
@@ -17,21 +20,19 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.models.big_bird.modeling_big_bird import BigBirdClassificationHead
+from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from ...errors import PyramidError, UnknownNameError
+from ...checks import check_choice, check_int
+from ...config import PyramidConfig
+from ...core.encoder import PyramidEncoder
+from ...core.loop import Pass
+from ...core.selectors import get_selector
+from ...errors import PyramidError, UnsupportedModelError
+from ...families import Family, add_family, announce
+from ...families.halves import TwoHalves, Votes, checkpointed, run_encoder
 from .favor import KERNELS, favor_attention, orthogonal_features
-
-MODEL_TYPE = "performer"
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-)
 
 
 class PerformerConfig(PreTrainedConfig):
@@ -49,7 +50,7 @@ class PerformerConfig(PreTrainedConfig):
         4
     """
 
-    model_type = MODEL_TYPE
+    model_type = "performer"
 
     vocab_size: int = 258
     hidden_size: int = 128
@@ -59,6 +60,7 @@ class PerformerConfig(PreTrainedConfig):
     intermediate_size: int = 128
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
     max_position_embeddings: int = 1025
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
@@ -70,21 +72,14 @@ class PerformerConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        if self.kernel not in KERNELS:
-            raise UnknownNameError("kernel", self.kernel, KERNELS)
-        if self.num_features < 0 or (self.num_features == 0 and self.kernel == "softmax"):
-            raise PyramidError(
-                f"num_features must be at least 1 (or 0 with kernel='relu'), got {self.num_features} with "
-                f"kernel={self.kernel!r}; the default is 256"
-            )
-        if self.redraw_every < 0:
-            raise PyramidError(f"redraw_every must be at least 0, got {self.redraw_every}; 0 never draws anew")
-        for name in _SIZES:
-            if getattr(self, name) < 1:
-                default = getattr(PerformerConfig, name)
-                raise PyramidError(f"{name} must be at least 1, got {getattr(self, name)}; the default is {default}")
-        if self.qkv_size is not None and self.qkv_size < 1:
-            raise PyramidError(f"qkv_size must be at least 1, got {self.qkv_size}; None takes hidden_size")
+        check_choice("kernel", self.kernel, KERNELS)
+        layers = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+        for name in (*layers, "vocab_size", "max_position_embeddings"):
+            check_int(name, getattr(self, name), 1, f"the default is {getattr(PerformerConfig, name)}")
+        check_int("num_features", self.num_features, int(self.kernel == "softmax"), "0 only with kernel='relu'")
+        check_int("redraw_every", self.redraw_every, 0, "0 never redraws")
+        if self.qkv_size is not None:
+            check_int("qkv_size", self.qkv_size, 1, "None takes hidden_size")
         if self.projected_size % self.num_attention_heads:
             raise PyramidError(
                 f"the width of queries and keys must be a multiple of the {self.num_attention_heads} heads, "
@@ -107,9 +102,7 @@ class PerformerEmbeddings(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.word_embeddings: nn.Module = nn.Embedding(
-            config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
-        )
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -117,32 +110,31 @@ class PerformerEmbeddings(nn.Module):
     def forward(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, position_ids: Tensor | None) -> Tensor:
         """(B, N, D)."""
         tokens = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        n, limit = tokens.shape[1], self.position_embeddings.num_embeddings
-        if position_ids is not None:
-            _check_positions(position_ids, n, limit)
-        elif n > limit:
+        positions = self._positions(position_ids, tokens.shape[1]).to(tokens.device)
+        return self.dropout(self.LayerNorm(tokens + self.position_embeddings(positions)))
+
+    def _positions(self, given: Tensor | None, n: int) -> Tensor:
+        """The positions of `n` tokens, counted from 0 unless `given`; raises for those that the model lacks."""
+        limit = self.position_embeddings.num_embeddings
+        if given is None:
+            if n > limit:
+                raise PyramidError(
+                    f"the input has {n} tokens and the model {limit} positions; cut it, or build the model with "
+                    f"max_position_embeddings={n}"
+                )
+            return torch.arange(n)[None]
+        if given.shape[-1] != n:
             raise PyramidError(
-                f"the input has {n} tokens and the model {limit} positions; cut it, or build the model with "
-                f"max_position_embeddings={n}"
+                f"position_ids must name {n} positions a row, got shape {tuple(given.shape)}; leave them out to count "
+                "from 0"
             )
-        else:
-            position_ids = torch.arange(n, device=tokens.device)[None]
-        return self.dropout(self.LayerNorm(tokens + self.position_embeddings(position_ids)))
-
-
-def _check_positions(given: Tensor, n: int, limit: int) -> None:
-    """Raises unless `given` holds a valid position for each of `n` tokens."""
-    if given.shape[-1] != n:
-        raise PyramidError(
-            f"position_ids must name {n} positions a row, got shape {tuple(given.shape)}; leave them out to count "
-            "from 0"
-        )
-    least, largest = (int(x) for x in given.aminmax())
-    if least < 0 or largest >= limit:
-        raise PyramidError(
-            f"position_ids must be from 0 to {limit - 1}, got {least} to {largest}; leave them out to count from 0, or "
-            f"build the model with max_position_embeddings={max(largest + 1, limit)}"
-        )
+        least, largest = (int(x) for x in given.aminmax())
+        if least < 0 or largest >= limit:
+            raise PyramidError(
+                f"position_ids must be from 0 to {limit - 1}, got {least} to {largest}; leave them out to count from "
+                f"0, or build the model with max_position_embeddings={max(largest + 1, limit)}"
+            )
+        return given
 
 
 class PerformerSelfAttention(nn.Module):
@@ -152,13 +144,10 @@ class PerformerSelfAttention(nn.Module):
 
     def __init__(self, config: Any, layer_number: int) -> None:
         super().__init__()
-        self.config = config
-        self.layer_number = layer_number
-        width = config.projected_size
-        self.query, self.key, self.value = (nn.Linear(config.hidden_size, width) for _ in range(3))
-        self.register_buffer(
-            "projection", torch.zeros(config.num_features, config.head_size) if config.num_features else None
-        )
+        self.config, self.layer_number = config, layer_number
+        self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.projected_size) for _ in range(3))
+        features = torch.zeros(config.num_features, config.head_size) if config.num_features else None
+        self.register_buffer("projection", features)
 
     def draw(self, step: int) -> Tensor:
         """The features from training step `step` on: the same in every process and after a resume."""
@@ -176,13 +165,6 @@ class PerformerSelfAttention(nn.Module):
         return context.transpose(1, 2).flatten(2)
 
 
-def _activation(name: str) -> nn.Module:
-    """The activation of a name, passed explicitly because a saved pyramid's config names none."""
-    if name not in ACT2FN:
-        raise UnknownNameError("hidden_act", name, ACT2FN)
-    return cast(nn.Module, ACT2FN[name])
-
-
 class PerformerLayer(GradientCheckpointingLayer):
     """Attention and feed-forward network, each with Add & LayerNorm."""
 
@@ -194,7 +176,8 @@ class PerformerLayer(GradientCheckpointingLayer):
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.activation = _activation(config.hidden_act)
+        check_choice("hidden_act", config.hidden_act, ACT2FN)
+        self.activation = ACT2FN[config.hidden_act]
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def attend(self, hidden: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
@@ -224,8 +207,8 @@ class PerformerEncoder(nn.Module):
         """Runs all layers; `mask` (B, N) is True for real tokens."""
         bias = None
         if mask is not None:
-            bias = torch.zeros(mask.shape, device=hidden.device)
-            bias = bias.masked_fill(~mask, torch.finfo(bias.dtype).min)[:, None, None]
+            lowest = torch.finfo(torch.float32).min
+            bias = torch.zeros(mask.shape, device=hidden.device).masked_fill(~mask, lowest)[:, None, None]
         for layer in self.layer:
             hidden = layer(hidden, bias)
         return BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
@@ -237,6 +220,7 @@ class PerformerPreTrainedModel(PreTrainedModel):
     config: PerformerConfig
     config_class = PerformerConfig
     base_model_prefix = "performer"
+    _input_embed_layer = "word_embeddings"
     supports_gradient_checkpointing = True
     _can_record_outputs = {"hidden_states": PerformerLayer}  # noqa: RUF012  transformers declares it so
 
@@ -266,14 +250,6 @@ class PerformerModel(PerformerPreTrainedModel):
         self.encoder = PerformerEncoder(config)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The embeddings of tokens."""
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replaces the embeddings of tokens."""
-        self.embeddings.word_embeddings = value
 
     @merge_with_config_defaults
     @capture_outputs
@@ -320,25 +296,8 @@ def _check_input(input_ids: Tensor | None, inputs_embeds: Tensor | None, mask: T
             "begin every row with CLS"
         )
     if mask is not None and mask.shape != given.shape[:2]:
-        raise PyramidError(
-            f"attention_mask must be of the input's shape {tuple(given.shape[:2])}, got {tuple(mask.shape)}; give 1 "
-            "for every real token and 0 for padding"
-        )
-
-
-class PerformerHead(nn.Module):
-    """CLS to logits, over one hidden layer."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
-        self.activation = _activation(config.hidden_act)
-
-    def forward(self, cls: Tensor) -> Tensor:
-        """(B, classes)."""
-        return cast(Tensor, self.out_proj(self.dropout(self.activation(self.dense(self.dropout(cls))))))
+        shapes = f"the input's shape {tuple(given.shape[:2])}, got {tuple(mask.shape)}"
+        raise PyramidError(f"attention_mask must be of {shapes}; give 1 for every real token and 0 for padding")
 
 
 class PerformerForSequenceClassification(PerformerPreTrainedModel):
@@ -353,7 +312,7 @@ class PerformerForSequenceClassification(PerformerPreTrainedModel):
     def __init__(self, config: PerformerConfig) -> None:
         super().__init__(config)
         self.performer = PerformerModel(config)
-        self.classifier = PerformerHead(config)
+        self.classifier = BigBirdClassificationHead(config)
         self.post_init()
 
     @can_return_tuple
@@ -368,14 +327,9 @@ class PerformerForSequenceClassification(PerformerPreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Logits (B, classes), and the loss if `labels` (B,) are given: class numbers, or floats for one output."""
         outputs = self.performer(
-            input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
+            input_ids, attention_mask, position_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        logits = self.classifier(outputs.last_hidden_state[:, 0])
+        logits = self.classifier(outputs.last_hidden_state)
         loss = None
         if labels is not None:
             one = self.config.num_labels == 1
@@ -383,10 +337,62 @@ class PerformerForSequenceClassification(PerformerPreTrainedModel):
         return SequenceClassifierOutput(loss=cast(Any, loss), logits=logits, hidden_states=outputs.get("hidden_states"))
 
 
-def _register_with_transformers() -> None:
-    AutoConfig.register(MODEL_TYPE, PerformerConfig, exist_ok=True)
-    AutoModel.register(PerformerConfig, PerformerModel, exist_ok=True)
-    AutoModelForSequenceClassification.register(PerformerConfig, PerformerForSequenceClassification, exist_ok=True)
+# ---- as a pyramid ----
 
 
-_register_with_transformers()
+class PerformerHalves(TwoHalves):
+    """Runs the halves of a `PerformerLayer`."""
+
+    def attend(
+        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `TwoHalves.attend`."""
+        return checkpointed(layer, layer.attend, hidden, bias, queries), None
+
+    def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
+        """See `TwoHalves.feed_forward`."""
+        return cast(Tensor, checkpointed(layer, layer.feed_forward, hidden))
+
+
+class PerformerPyramidEncoder(PyramidEncoder):
+    """Replaces `PerformerEncoder`."""
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None = None, pyramid_pass: Pass | None = None, **kwargs: Any
+    ) -> ModelOutput:
+        """Runs the pyramid on what `PerformerModel` passes to its encoder."""
+        return run_encoder(self, hidden, mask, pyramid_pass, kwargs)
+
+
+def _check(encoder: Any) -> None:
+    if not isinstance(encoder, PerformerEncoder):
+        raise UnsupportedModelError(f"expected a PerformerEncoder, found {type(encoder).__name__}")
+
+
+def _settings(settings: PyramidConfig, config: Any) -> PyramidConfig:
+    """The settings unchanged; raises for a selector that needs an attention matrix."""
+    if get_selector(settings.selector).voters is not None:
+        raise UnsupportedModelError(
+            f"the selector {settings.selector!r} ranks tokens by an attention matrix, and a Performer makes none; "
+            "use 'coreset', 'first' or 'random'"
+        )
+    return settings
+
+
+AutoConfig.register("performer", PerformerConfig, exist_ok=True)
+AutoModel.register(PerformerConfig, PerformerModel, exist_ok=True)
+AutoModelForSequenceClassification.register(PerformerConfig, PerformerForSequenceClassification, exist_ok=True)
+PERFORMER = Family(
+    model_type="performer",
+    config=PerformerConfig,
+    classifier=PerformerForSequenceClassification,
+    model=PerformerModel,
+    base="performer",
+    head="classifier.out_proj",
+    halves=PerformerHalves(),
+    stand_in=PerformerPyramidEncoder,
+    check=_check,
+    settings=_settings,
+)
+add_family(PERFORMER)
+announce(PERFORMER)

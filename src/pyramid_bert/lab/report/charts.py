@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from ..glue.tasks import TASKS
-from ..study.axes import AXES
-from ..study.methods import DENSE, METHODS, in_order
-from ..study.pareto import pareto_front
+from ..study.methods import AXES, DENSE, METHODS, in_order
 from ..study.plot import COLOURS, MARKERS, STYLED, means
 from ..study.runs import Run
-from ..study.table import Estimate, Result
+from ..study.table import Estimate, Result, pareto_front
 from .collect import axes_of
 
 
@@ -155,6 +154,7 @@ def _points(run: Run, by_axis: dict[str, list[Result]], commands: dict[tuple[str
         }
         mine = rows[next(iter(by_axis))]
         estimate = Estimate.of([100 * row.value for row in mine])
+        places = {axis: [row.x for row in found if row.x is not None] for axis, found in rows.items()}
         made.append(
             {
                 "series": named.get(id(mine[0]), ""),
@@ -162,16 +162,11 @@ def _points(run: Run, by_axis: dict[str, list[Result]], commands: dict[tuple[str
                 "value": round(estimate.mean, 4),
                 "std": None if estimate.std is None else round(estimate.std, 4),
                 "seeds": estimate.seeds,
-                "x": {axis: _mean([row.x for row in found]) for axis, found in rows.items()},
+                "x": {axis: round(fmean(known), 4) if known else None for axis, known in places.items()},
                 "command": commands[mine[0].task, method, configuration],
             }
         )
     return made
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(float(np.mean(known)), 4) if known else None
 
 
 def _lines(run: Run, results: Sequence[Result]) -> dict[str, list[list[float]]]:

@@ -12,7 +12,7 @@ from ..study.methods import DENSE
 from ..study.runs import Run, all_runs
 from ..study.store import SUFFIX, Store
 
-Entry = dict[str, Any]  # one measurement, with its `name`: of the file it was read from
+Entry = dict[str, Any]  # one measurement; its `name` is that of the file it was read from
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ claims belong to settings, not to studies, so any study that varies a setting is
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,50 +27,17 @@ DECIDED = 2.0  # standard errors
 RULE = f"A difference counts as decided if it exceeds {DECIDED:g} standard errors over its pairs."
 HEAD = ("setting", "comparison", "difference", "standard error", "better in", "beside the paper")
 DEFAULTS: dict[str, Any] = {"placement": "middle", "metric": "euclidean", "weighted": False, "distills": False}
+# Sign of a comparison -> beside the paper's claim, in a table, as a key, and as a verdict.
 WORDS = {1: "as in the paper", -1: "opposite", 0: "undecided"}
 OUTCOMES = {1: "agrees", -1: "differs", 0: "undecided"}
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says about a setting.
-
-    Attributes:
-        first: The value that is compared with the others.
-        paper: The paper's finding about scores; empty where it has none.
-        sign: 1 if the paper finds `first` better, -1 if not.
-        speed: The paper's finding about measured speed-ups: the other values are faster.
-    """
-
-    first: Any
-    paper: str = ""
-    sign: int = 1
-    speed: str = ""
-
-
-CLAIMS = {
-    "centers_per_step": Claim(
-        1,
-        "m = 1 scores best in 7 of 8 rows on MNLI, 0.4 points above m = k − 1 on average.",
-        speed="m = 1 has the smallest measured speed-up: 2.5x where m = k − 1 has 3.6x, 1.7x where it has 1.8x.",
-    ),
-    "placement": Claim(
-        "middle", "The middle is better on MRPC (1.8 points), RTE (3.0) and MNLI (0.8 and 1.3), at (3, 0.2)."
-    ),
-    "weighted": Claim(True, "After fine-tuning as a pyramid, weighted attention is not needed.", sign=-1),
-    "reduce": Claim("merge"),
-    "metric": Claim("cosine"),
-    "distills": Claim(True),
+VERDICTS = {
+    "agrees": "As in the paper",
+    "differs": "Opposite to the paper",
+    "undecided": "Undecided",
+    "open": "Not in the paper",
 }
-SCHEDULES = "Exponential schedules offer a wider range of metrics and speed-ups than random ones (30 of each)."
-INFERENCE = (
-    "Fine-tuning with selection is needed: at (3, 0.2) it gains 5.7 points on SST-2, 2.6 on CoLA, 2.3 on MRPC, 1.9 on "
-    "STS-B and 17.7 on QNLI over selection at inference only."
-)
-IMPORTANCE = (
-    "The less important a token, the more information is left without it (ρ > 0), at encoders 1, 3, 6 and 9 of "
-    "BERT-base on SST-2, for CS-1 and CS-k-1. The paper shows this in a figure without numbers."
-)
+PAPER = tomllib.loads(Path(__file__).with_name("assets").joinpath("claims.toml").read_text(encoding="utf-8"))
+CLAIMS: dict[str, dict[str, Any]] = PAPER["settings"]
 
 
 # ---- differences ----
@@ -178,9 +147,7 @@ class Finding:
             >>> Finding("m = 1 is best", (Line((), (1,)), Line((), (0,)))).verdict
             'Of 2 comparisons: 1 as in the paper, 1 undecided'
         """
-        words = {"agrees": "As in the paper", "differs": "Opposite to the paper", "undecided": "Undecided"}
-        counted = f"Of {len(self.signs)} comparisons: {_counted(self.signs)}"
-        return {**words, "open": "Not in the paper", "mixed": counted}[self.outcome]
+        return VERDICTS.get(self.outcome, f"Of {len(self.signs)} comparisons: {_counted(self.signs)}")
 
 
 def _counted(signs: Sequence[int]) -> str:
@@ -194,8 +161,7 @@ def _counted(signs: Sequence[int]) -> str:
 def paired(first: Sequence[Result], second: Sequence[Result]) -> list[tuple[Result, Result]]:
     """The results of the same task, configuration and seed."""
     others = {(r.task, r.configuration, r.seed): r for r in second}
-    keyed = [(r, others.get((r.task, r.configuration, r.seed))) for r in first]
-    return [(r, other) for r, other in keyed if other is not None]
+    return [(r, others[key]) for r in first if (key := (r.task, r.configuration, r.seed)) in others]
 
 
 def _gain(first: Sequence[Result], second: Sequence[Result]) -> Difference | None:
@@ -228,11 +194,10 @@ def varied(methods: Mapping[str, Method]) -> dict[str, list[tuple[str, str]]]:
         if len(differing) != 1 or differing[0] == "selector" or methods[one].kind != methods[other].kind:
             continue
         (setting,) = differing
-        claim = CLAIMS.get(setting)
-        if claim is None or full[one].get(setting) == claim.first:
-            found.setdefault(setting, []).append((one, other))
-        elif full[other].get(setting) == claim.first:
-            found.setdefault(setting, []).append((other, one))
+        for first, second in ((one, other), (other, one)):
+            if setting not in CLAIMS or full[first].get(setting) == CLAIMS[setting]["first"]:
+                found.setdefault(setting, []).append((first, second))
+                break
     return found
 
 
@@ -275,27 +240,28 @@ def findings(run: Run) -> list[Finding]:
     results = run.results("ideal-c")
     made: list[Finding] = []
     for setting, pairs in varied(run.study.methods).items():
-        claim = CLAIMS.get(setting, Claim(None))
-        made += [Finding(claim.paper, _scores(run, setting, claim, pairs))]
-        made += [Finding(claim.speed, _speeds(run, pairs))] if claim.speed else []
+        claim = CLAIMS.get(setting, {})
+        made += [Finding(claim.get("paper", ""), _scores(run, setting, claim, pairs))]
+        made += [Finding(claim["speed"], _speeds(run, pairs))] if "speed" in claim else []
     if down := rounded_down(run):
         floored = [replace(r, configuration=down[r.configuration]) for r in results if r.configuration in down]
         both = [pair for name in run.study.methods for pair in paired(_of(floored, name), _of(results, name))]
         found = difference((100 * a.value, 100 * b.value) for a, b in both)
         made += [] if found is None else [Finding("", (_points("rounding", "down over up", found),))]
     if varies_schedules(run):
-        made.append(Finding(SCHEDULES, tuple(_schedules(run))))
+        made.append(Finding(PAPER["studies"]["schedules"], tuple(_schedules(run))))
     return [finding for finding in made if finding.lines]
 
 
-def _scores(run: Run, setting: str, claim: Claim, pairs: Sequence[tuple[str, str]]) -> tuple[Line, ...]:
+def _scores(run: Run, setting: str, claim: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) -> tuple[Line, ...]:
     results, lines = run.results("ideal-c"), []
     # The paper's methods drop tokens and learn from labels only.
     published = {n for n, m in run.study.methods.items() if m.settings.get("reduce") == "drop" and not m.distills}
     for first, second in pairs:
         found = _gain(_of(results, first), _of(results, second))
         if found is not None:
-            signs = (claim.sign * found.sign,) if claim.paper and {first, second} <= published else ()
+            judged = "paper" in claim and {first, second} <= published
+            signs = (claim.get("sign", 1) * found.sign,) if judged else ()
             lines.append(_points(setting, f"{first} over {second}", found, signs))
     return tuple(lines)
 
@@ -338,10 +304,7 @@ def _schedules(run: Run) -> list[Line]:
 def wider(ours: Fit, theirs: Fit, side: int) -> int:
     """1 if ours spread further, by range and by standard deviation; -1 if theirs do; 0 if the two measures disagree.
 
-    Args:
-        ours: A line.
-        theirs: Another.
-        side: 0 for speed-ups, 1 for metrics.
+    `side` is 0 for speed-ups and 1 for metrics.
     """
     by_range = np.sign(_span(ours, side) - _span(theirs, side))
     by_deviation = np.sign(ours.deviations[side] - theirs.deviations[side])
@@ -369,7 +332,7 @@ def inference_findings(trained: Run, untrained: Run) -> list[Finding]:
         found = _gain(*mine)
         if found is not None:
             others.append(_points("fine-tuning", f"{method}, all tasks", found))
-    return [f for f in (Finding(INFERENCE, tuple(judged)), Finding("", tuple(others))) if f.lines]
+    return [f for f in (Finding(PAPER["studies"]["inference"], tuple(judged)), Finding("", tuple(others))) if f.lines]
 
 
 def importance_findings(entries: Sequence[Entry]) -> list[Finding]:
@@ -382,14 +345,13 @@ def importance_findings(entries: Sequence[Entry]) -> list[Finding]:
         span = f"ρ from {min(known):.2f} to {max(known):.2f}" if known else "ρ is undefined"
         above = f"ρ > 0 in {sum(rho > 0 for rho in known)} of {len(mine)}"
         lines.append(Line(("rank", method, span, "", above), tuple(map(_correlation_sign, mine))))
-    return [Finding(IMPORTANCE, tuple(lines))] if lines else []
+    return [Finding(PAPER["studies"]["importance"], tuple(lines))] if lines else []
 
 
 def _correlation_sign(row: Mapping[str, Any]) -> int:
     rho = row["spearman"]
-    if undefined(rho) or abs(rho) <= DECIDED / math.sqrt(len(row["ranks"]) - 1):
-        return 0
-    return int(math.copysign(1, rho))
+    decided = not undefined(rho) and abs(rho) > DECIDED / math.sqrt(len(row["ranks"]) - 1)
+    return int(math.copysign(1, rho)) if decided else 0
 
 
 def undefined(rho: float | None) -> bool:

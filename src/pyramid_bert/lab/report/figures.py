@@ -22,7 +22,12 @@ from ...errors import MissingExtraError
 from ...explain.explanation import Explanation
 from ...explain.terminal import pieces, stages
 from ...files import check_writable, write_bytes
-from .charts import fit_line
+from ..glue.tasks import TASKS
+from ..study import plot
+from ..study.methods import AXES
+from ..study.runs import Run
+from .charts import cells_of, fit_line, varies_schedules
+from .collect import best_axis
 from .compare import undefined
 from .model import EncoderView
 
@@ -174,6 +179,16 @@ def fitted_lines(cells: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]
         panel.grid()
     panels[0].set_ylabel("metric, %")
     return figure
+
+
+def study_figure(run: Run) -> Figure:
+    """A study's cells, with Pareto fronts, or with fitted lines where kinds of schedules are compared."""
+    axis = best_axis(run)
+    if varies_schedules(run):
+        with styled():
+            return fitted_lines(cells_of(run, axis), AXES[axis][0])
+    metrics = {task: TASKS[task].metric for task in run.study.tasks}
+    return plot.figure(run.results(axis), axis, run.titles, metrics, run.study.name)
 
 
 def importance(rows: Sequence[Mapping[str, Any]]) -> Figure:

@@ -5,14 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..study.axes import AXES
-from ..study.methods import DENSE, in_order
-from ..study.render import NOTHING, columns_of, shown, target_name
+from ..study.methods import AXES, DENSE, in_order
 from ..study.runs import Run, against_dense, points
-from ..study.table import MEAN, Estimate, Result, StudyTable, mean_over_tasks, tabulate
-from .charts import fits
+from ..study.table import (
+    MEAN,
+    NOTHING,
+    Estimate,
+    Result,
+    StudyTable,
+    columns_of,
+    mean_over_tasks,
+    shown,
+    tabulate,
+    target_name,
+)
+from .charts import fits, varies_schedules
 from .collect import Entry, Results, best_axis
-from .compare import HEAD, Finding, change, undefined
+from .compare import (
+    HEAD,
+    Finding,
+    change,
+    findings,
+    importance_findings,
+    inference_findings,
+    is_ablation,
+    twin,
+    undefined,
+)
 
 TARGETS = (1.5, 2.0, 3.0)
 BY_TASK = 2.0  # the speed-up at which selection at inference only is shown task by task
@@ -37,9 +56,9 @@ class Grid:
     title: str = ""
 
 
-def findings_grid(findings: Iterable[Finding]) -> Grid:
+def findings_grid(found: Iterable[Finding]) -> Grid:
     """The comparisons behind findings."""
-    return Grid(HEAD, [line.row() for finding in findings for line in finding.lines], 3)
+    return Grid(HEAD, [line.row() for finding in found for line in finding.lines], 3)
 
 
 # ---- one study ----
@@ -65,9 +84,19 @@ def configurations_grid(run: Run) -> Grid:
     return Grid(head, rows, 2, note + "c: harmonic mean.")
 
 
+def number(value: float | None, form: str, unit: str = "") -> str:
+    """A number in a format of Python, with its unit; a dash for None.
+
+    Example:
+        >>> number(2.5, ".2f", "x"), number(None, ".2f", "x")
+        ('2.50x', '–')
+    """
+    return NOTHING if value is None else format(value, form) + unit
+
+
 def times(speed: float | None) -> str:
     """A speed-up."""
-    return NOTHING if speed is None else f"{speed:.2f}x"
+    return number(speed, ".2f", "x")
 
 
 def _by_speed(results: Sequence[Result]) -> list[str]:
@@ -176,77 +205,144 @@ def importance_grid(entries: Iterable[Entry]) -> Grid:
     return Grid(head, rows, 3, note + "it. The means are over the first and the last quarter of the ranks.")
 
 
+LEDGER = {
+    "(last layer, keep)": "({schedule[last_layer]}, {schedule[keep_ratio]})",
+    "m": "{settings[centers_per_step]}",
+    "N": "{workload[padded_length]}",
+    "batch": "{batch_size}",
+    "weights": "{weights}",
+    "over a": "{entries[pyramid][speedup_over][padded]:.2f}x",
+    "over b": "{entries[pyramid][speedup_over][dynamic]:.2f}x",
+    "over c": "{entries[pyramid][speedup_over][sorted]:.2f}x",
+    "ideal": "{entries[pyramid][ideal_over][sorted]:.2f}x",
+    "realised": "{realised_over[sorted]:.0%}",
+}
+THROUGHPUT = {
+    "task": "{task}",
+    "mean tokens": "{mean_length:.0f}",
+    "best other, texts/s": "{best:.1f} ({best_other})",
+    "our dense": "{texts_per_second[dense]:.1f}",
+    "our pyramid": "{texts_per_second[pyramid]:.1f}",
+    "over the best other": "{pyramid_over_best:.2f}x",
+    "over our dense": "{pyramid_over_dense:.2f}x",
+}
+TRAINING = {
+    "model": "{model}",
+    "N": "{n}",
+    "batch": "{batch_size}",
+    "dense, steps/s": "{steps_per_second[dense]:.3f}",
+    "pyramid, steps/s": "{steps_per_second[pyramid]:.3f}",
+    "faster": "{speedup:.2f}x",
+    "memory of dense's": "{share:.0%}",
+}
+BOUND = {
+    "(first layer, last layer, keep)": "({schedule[first_layer]}, {schedule[last_layer]}, {schedule[keep_ratio]})",
+    "change of the loss, mean": "{observed[mean]:.3g}",
+    "bound as printed, mean": "{bounds[printed][mean]:.3g}",
+    "times the change": "{bounds[printed][loose]:,.0f}x",
+    "times the change, with measured movement": "{bounds[direct][loose]:,.0f}x",
+}
+
+
 def speed_grids(results: Results) -> list[Grid]:
     """What was measured of speed: ledgers, throughput and training, each only if there is any."""
-    ledgers = Grid(
-        ("(last layer, keep)", "m", "N", "batch", "weights", "over a", "over b", "over c", "ideal", "realised"),
-        [_ledger(entry) for entry in results.having("entries", "realised_over", "workload")],
-        title="Dense and pyramid in one run, over all baselines",
-    )
-    head = (
-        "task",
-        "mean tokens",
-        "best other, texts/s",
-        "our dense",
-        "our pyramid",
-        "over the best other",
-        "over our dense",
-    )
-    rates = Grid(
-        head,
-        [_throughput(entry) for entry in results.having("texts_per_second", "pyramid_over_best")],
-        title="Texts per second, against common ways to run a model",
-    )
-    training = Grid(
-        ("model", "N", "batch", "dense, steps/s", "pyramid, steps/s", "faster", "memory of dense's"),
-        sorted(
-            (_training(entry) for entry in results.having("steps_per_second", "peak_bytes")), key=lambda row: row[0]
-        ),
-        title="Training, forward and backward",
-    )
-    return [grid for grid in (ledgers, rates, training) if grid.rows]
-
-
-def _ledger(entry: Entry) -> list[str]:
-    pyramid, schedule = entry["entries"]["pyramid"], entry["settings"]["schedule"]
-    over = [times(pyramid["speedup_over"][baseline]) for baseline in ("padded", "dynamic", "sorted")]
-    return [
-        f"({schedule.get('last_layer', NOTHING)}, {schedule.get('keep_ratio', NOTHING)})",
-        *map(str, (entry["settings"]["centers_per_step"], entry["workload"]["padded_length"], entry["batch_size"])),
-        entry["optimization"] or "as loaded",
-        *over,
-        times(pyramid["ideal_over"]["sorted"]),
-        f"{entry['realised_over']['sorted']:.0%}",
+    ledgers = [
+        {**_with_schedule(entry), "weights": entry["optimization"] or "as loaded"}
+        for entry in results.having("entries", "realised_over", "workload")
     ]
-
-
-def _throughput(entry: Entry) -> list[str]:
-    rate, best = entry["texts_per_second"], entry["best_other"]
-    rates = [f"{rate[best]:.1f} ({best})", f"{rate['dense']:.1f}", f"{rate['pyramid']:.1f}"]
-    return [
-        entry["task"], f"{entry['mean_length']:.0f}", *rates,
-        times(entry["pyramid_over_best"]), times(entry["pyramid_over_dense"]),
-    ]  # fmt: skip
-
-
-def _training(entry: Entry) -> list[str]:
-    steps, peak = entry["steps_per_second"], entry["peak_bytes"]
-    model = f"{entry['backbone']} on {entry['task']}" if "backbone" in entry else "BERT"
-    rates = [f"{steps[name]:.3f}" for name in ("dense", "pyramid")]
-    share = f"{peak['pyramid'] / peak['dense']:.0%}"
-    return [model, str(entry["n"]), str(entry["batch_size"]), *rates, times(entry["speedup"]), share]
+    rates = [
+        {**entry, "best": entry["texts_per_second"][entry["best_other"]]}
+        for entry in results.having("texts_per_second", "pyramid_over_best")
+    ]
+    training = [
+        {
+            **entry,
+            "model": f"{entry['backbone']} on {entry['task']}" if "backbone" in entry else "BERT",
+            "share": entry["peak_bytes"]["pyramid"] / entry["peak_bytes"]["dense"],
+        }
+        for entry in results.having("steps_per_second", "peak_bytes")
+    ]
+    grids = (
+        _filled(LEDGER, ledgers, "Dense and pyramid in one run, over all baselines"),
+        _filled(THROUGHPUT, rates, "Texts per second, against common ways to run a model"),
+        _filled(TRAINING, sorted(training, key=lambda e: str(e["model"])), "Training, forward and backward"),
+    )
+    return [grid for grid in grids if grid.rows]
 
 
 def theory_grid(entries: Iterable[Entry]) -> Grid:
     """Both sides of Theorem 1."""
-    head = (
-        "(first layer, last layer, keep)", "change of the loss, mean", "bound as printed, mean", "times the change",
-        "times the change, with measured movement",
-    )  # fmt: skip
-    rows = []
-    for entry in entries:
-        schedule, printed = entry["settings"]["schedule"], entry["bounds"]["printed"]
-        shape = ", ".join(str(schedule.get(key, NOTHING)) for key in ("first_layer", "last_layer", "keep_ratio"))
-        loose = [f"{bound['loose']:,.0f}x" for bound in (printed, entry["bounds"]["direct"])]
-        rows.append([f"({shape})", f"{entry['observed']['mean']:.3g}", f"{printed['mean']:.3g}", *loose])
-    return Grid(head, rows)
+    return _filled(BOUND, map(_with_schedule, entries))
+
+
+def _filled(columns: dict[str, str], entries: Iterable[Entry], title: str = "") -> Grid:
+    """A row per entry; a column is its title and a format that takes the entry's fields."""
+    rows = [[form.format(**entry) for form in columns.values()] for entry in entries]
+    return Grid(tuple(columns), rows, title=title)
+
+
+def _with_schedule(entry: Entry) -> Entry:
+    unknown = dict.fromkeys(("first_layer", "last_layer", "keep_ratio"), NOTHING)
+    return {**entry, "schedule": {**unknown, **entry["settings"]["schedule"]}}
+
+
+# ---- ablations ----
+
+IMPORTANCE = (
+    "Remove the k-th most important token at an encoder and measure the mutual information between predictions with "
+    "and without it. If rank means importance, the information grows with k. ρ is Spearman's correlation of the two."
+)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One question and its answer.
+
+    Attributes:
+        key: For links: the study's name, or "importance".
+        title: The experiment file's `title`, or its name.
+        question: What is compared, and why: the experiment file's `question`.
+        findings: What the records say.
+        grids: Its tables.
+        commands: The commands that make its numbers again.
+        runs: The studies behind it.
+    """
+
+    key: str
+    title: str
+    question: str
+    findings: list[Finding]
+    grids: list[Grid]
+    commands: list[str]
+    runs: tuple[Run, ...] = ()
+
+
+def main_studies(results: Results) -> list[Run]:
+    """The studies that compare methods, the largest first."""
+    return [run for run in results.runs if not is_ablation(run) and twin(run, results.runs) is None]
+
+
+def ablations(results: Results) -> list[Ablation]:
+    """All ablations by name, and token importance after them."""
+    made = []
+    for run in sorted(results.runs, key=lambda run: run.study.name):
+        words = (run.study.name, run.study.title or run.study.name, run.study.question)
+        trained = twin(run, results.runs)
+        if trained is not None:
+            both = (trained, run)
+            commands = [*map(run_command, both)]
+            made.append(Ablation(*words, inference_findings(*both), inference_grids(*both), commands, both))
+        elif is_ablation(run):
+            commands = [run_command(run), *([f"{run_command(run)} --measure"] if run.measured else [])]
+            grid = fits_grid(run) if varies_schedules(run) else configurations_grid(run)
+            made.append(Ablation(*words, findings(run), [grid], commands, (run,)))
+    if entries := results.importance():
+        commands = list(dict.fromkeys(entry["command"] for entry in entries))
+        words = ("importance", "Does rank mean importance?", IMPORTANCE)
+        made.append(Ablation(*words, importance_findings(entries), [importance_grid(entries)], commands))
+    return made
+
+
+def run_command(run: Run) -> str:
+    """The command that runs a study."""
+    return f"pyramid-bert study run {run.file} --model DIR --data DIR"

@@ -17,9 +17,8 @@ from ...core.loop import Pass
 from ...core.selectors import Ranker
 from ...errors import DataError, MissingExtraError, PyramidError
 from ...explain.explanation import Explanation
-from ...families import base_model, pyramid_encoder
+from ...families import base_model, positions_of, pyramid_encoder
 from ...families.hub import apply_settings
-from ...schedule.base import Schedule
 from ...text.batches import collate, encode
 from ...text.tables import Text
 
@@ -85,7 +84,7 @@ def load_pyramid(path: str | Path, device: str | None = None) -> tuple[PyramidCl
     trained = classifier.settings is not None
     if not trained:
         apply_settings(classifier.model, None, {})
-    classifier.max_length = classifier.max_length or classifier.model.config.max_position_embeddings
+    classifier.max_length = classifier.max_length or positions_of(classifier.model)
     return classifier, trained
 
 
@@ -129,7 +128,7 @@ def look_at(
         explanations=tuple(explanations),
         encoders=tuple(encoders),
         radius=classifier.answers(texts, radius=True).radius if measurable else None,
-        kept=_kept(settings.schedule, layers),
+        kept={} if settings.schedule.is_adaptive else {n: settings.schedule.lengths(n, layers) for n in LENGTHS},
         lengths={name: lengths_of(classifier.tokenizer, found) for name, found in (others or {}).items()},
     )
 
@@ -174,9 +173,3 @@ def look_inside(
 def lengths_of(tokenizer: Any, texts: Sequence[Text]) -> list[int]:
     """The tokens of each text, uncut."""
     return [len(item) for item in encode(tokenizer, texts, positions=sys.maxsize)]
-
-
-def _kept(schedule: Schedule, layers: int) -> dict[int, tuple[int, ...]]:
-    if schedule.is_adaptive:
-        return {}
-    return {n: schedule.lengths(n, layers) for n in LENGTHS}

@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from ...explain.html import part, script_safe
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ...explain.html import part, payload, script_safe
 from ...version import __version__
-from ..glue.tasks import TASKS
-from ..study import plot
-from ..study.axes import AXES
-from ..study.render import target_name
+from ..study.methods import AXES, METHODS
 from ..study.runs import Run
-from ..study.table import MEAN
-from . import figures
-from .ablations import main_studies
-from .charts import cells_of, varies_schedules
+from ..study.table import MEAN, columns_of, shown, target_name
+from . import compare, figures, grids
+from .charts import chart, varies_schedules
 from .collect import Results, best_axis
 from .compare import change
 from .figures import Picture, styled, svg_of
-from .markup import Html, command, join, section, tag
+from .grids import TARGETS, ablations, main_studies
 from .model import EPS, MIN_SAMPLES, ModelView
-from .sections import ablations_section, speed_section, studies_section, theory_section
-from .viewer import viewer, viewer_data
 
+EXAMPLES = Path(__file__).with_name("assets") / "examples.txt"  # the texts without --texts
 CHOSEN = 3  # sentences that are also drawn as figures
 
 
 @dataclass(frozen=True)
 class Call:
-    """The command that makes the page, which the page repeats.
+    """The command that makes the page; the page shows it.
 
     Attributes:
         options: Option -> value, for those that differ from their defaults.
 
     Example:
-        >>> Call({"--model": "my-model", "--texts": "my texts.txt"}).line()
-        "pyramid-bert report --results results --model my-model --out report.html --texts 'my texts.txt'"
+        >>> Call({"--out": "r.html", "--texts": "my texts.txt"}).line("--figures", "f")
+        "pyramid-bert report --results results --model DIR --out r.html --texts 'my texts.txt' --figures f"
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -82,27 +81,20 @@ def _model_pictures(view: ModelView | None) -> list[Picture]:
 
 
 def _result_pictures(results: Results) -> list[Picture]:
-    found = [_scatter(run) for run in results.runs if any(not c.is_dense and c.key in run.records for c in run.cells)]
+    found = []
+    for run in results.runs:
+        if any(not cell.is_dense and cell.key in run.records for cell in run.cells):
+            title = f"Metric against speed-up: {run.study.name}"
+            words = "Mean over seeds, with the Pareto front of each method; the star is dense."
+            if varies_schedules(run):
+                words = "Every cell, and a straight line through those of each kind of schedule."
+            found.append(Picture(f"pareto-{run.study.name}", title, words, figures.study_figure(run), "study"))
     for number, entry in enumerate(results.importance(), start=1):
         title = f"Rank and importance: {entry.get('task', entry['name'])}"
         words = "Mutual information of predictions with and without the token of a rank."
         drawn = figures.importance(entry["rows"])
         found.append(Picture(f"importance-{number}", title, words, drawn, "importance"))
     return found
-
-
-def _scatter(run: Run) -> Picture:
-    """A study's cells, with Pareto fronts, or with fitted lines where kinds of schedules are compared."""
-    axis = best_axis(run)
-    key, title = f"pareto-{run.study.name}", f"Metric against speed-up: {run.study.name}"
-    if varies_schedules(run):
-        words = "Every cell, and a straight line through those of each kind of schedule."
-        drawn = figures.fitted_lines(cells_of(run, axis), AXES[axis][0])
-    else:
-        words = "Mean over seeds, with the Pareto front of each method; the star is dense."
-        metrics = {task: TASKS[task].metric for task in run.study.tasks}
-        drawn = plot.figure(run.results(axis), axis, run.titles, metrics, run.study.name)
-    return Picture(key, title, words, drawn, "study")
 
 
 def report_html(results: Results, view: ModelView | None, pictures: Sequence[Picture], call: Call, made: str) -> str:
@@ -115,77 +107,95 @@ def report_html(results: Results, view: ModelView | None, pictures: Sequence[Pic
         call: The command that makes the page.
         made: The date to show.
     """
-    charts: dict[str, Any] = {}
-    inline = {of: [_figure(picture) for picture in pictures if picture.of == of] for of in ("model", "importance")}
-    sections = [
-        _tiles(results, view),
-        viewer(view, call.line()),
-        studies_section(results, charts),
-        speed_section(results),
-        ablations_section(results, charts, inline["importance"]),
-        _figures(inline["model"], call),
-        theory_section(results),
-    ]
-    data = {"charts": charts, "examples": viewer_data(view)}
-    script = _asset("report.js").replace("/* TOKEN PYRAMID */", part("token_pyramid.js"))
-    parts = {
-        "__STYLE__": _asset("report.css"),
-        "__HEAD__": _head(view, made),
-        "__MAIN__": join(sections),
-        "__FOOT__": command(call.line(), "this page:"),
-        "__DATA__": script_safe(data),
-        "__SCRIPT__": script,
+    examples = [] if view is None else [payload(explanation) for explanation in view.explanations]
+    studies, asked = main_studies(results), ablations(results)
+    alone = [one.runs[0] for one in asked if len(one.runs) == 1]
+    drawn = [(run, data) for run in [*studies, *alone] if (data := chart(run))["panels"]]
+    charts = {f"chart-{number}": data for number, (_, data) in enumerate(drawn)}
+    options: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=PackageLoader(__package__, "assets"), autoescape=True, **options)
+    return environment.get_template("report.html").render(
+        page=sys.modules[__name__],  # the template calls functions of this module and of two others
+        grids=grids,
+        compare=compare,
+        results=results,
+        view=view,
+        call=call,
+        made=f"{made} by pyramid-bert {__version__}",
+        tiles=_tiles(results, studies, view),
+        examples=examples,
+        studies=studies,
+        ablations=asked,
+        charts={run.study.name: key for (run, _), key in zip(drawn, charts, strict=True)},
+        pictures={of: [one for one in pictures if one.of == of] for of in ("model", "importance")},
+        data=Markup(script_safe({"charts": charts, "examples": examples})),
+        bounds=results.having("bounds", "observed"),
+    )
+
+
+def asset(name: str) -> Markup:
+    """A file of the page, as it is."""
+    return Markup(EXAMPLES.with_name(name).read_text(encoding="utf-8"))
+
+
+def token_pyramid(suffix: str) -> Markup:
+    """The viewer's template ("html") or script ("js")."""
+    return Markup(part(f"token_pyramid.{suffix}"))
+
+
+def svg(picture: Picture) -> Markup:
+    """A figure as a part of the page."""
+    return Markup(svg_of(picture.figure, prefix=picture.key))
+
+
+def progress(run: Run) -> str:
+    """How much of a study is done."""
+    words = f"{run.study.name}: {len(run.records)} of {len(run.cells)} cells done, seeds "
+    words += ", ".join(map(str, run.study.seeds))
+    if run.measurements:
+        measured = sum(record is not None for record in run.measurements.values())
+        words += f"; {measured} of {len(run.measurements)} speeds measured"
+    return words + "."
+
+
+def headline(run: Run, targets: Sequence[float] = TARGETS) -> dict[str, Any]:
+    """A study's table at the best axis that it has.
+
+    Returns:
+        `axis`, its `title`, `at` (the targets, as the command takes them), `columns` (titles), `dense` (cells) and
+        `groups`: for each target its value, its name and its rows, none if no method is that fast. A row is a method,
+        its summary and its cells; a cell is None or its text, whether it is the best of its column, and points lost
+        against dense.
+    """
+    axis = best_axis(run)
+    found = run.table(axis, targets)
+    columns = columns_of(found)
+    groups = []
+    for at in found.targets:
+        means = {task: [e.mean for m in found.methods if (e := found.entries[at, m, task])] for task in columns}
+        rows = []
+        for method in found.methods if any(means.values()) else ():
+            cells = []
+            for task in columns:
+                entry, dense = found.entries[at, method, task], found.dense[task]
+                lost = 100 * (dense.mean - entry.mean) if entry and dense else None
+                cells.append(entry and (shown(entry), entry.mean == max(means[task]), lost))
+            rows.append((method, METHODS[method].summary if method in METHODS else "", cells))
+        groups.append((f"{at:g}", target_name(axis, at), rows))
+    return {
+        "axis": axis,
+        "title": AXES[axis][0],
+        "at": ",".join(f"{at:g}" for at in targets),
+        "columns": [found.tasks.get(task, task) for task in columns],
+        "dense": [shown(found.dense[task]) for task in columns],
+        "groups": groups,
     }
-    page = _asset("report.html")
-    pieces = [page]
-    for place, content in parts.items():  # inserted text is not searched for further placeholders
-        before, _, after = pieces.pop().partition(place)
-        pieces += [before, content, after]
-    return "".join(pieces)
 
 
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _head(view: ModelView | None, made: str) -> Html:
-    words = f"made {made} by pyramid-bert {__version__}" + ("" if view is None else f", with the model {view.name}")
-    return tag("p", words, class_="note")
-
-
-def _figure(picture: Picture) -> Html:
-    drawing = Html(svg_of(picture.figure, prefix=picture.key))
-    wide = f"--inches: {picture.figure.get_figwidth():.1f}"
-    inner = tag("div", drawing, class_="scroll picture", tabindex="0", role="img", aria_label=picture.title, style=wide)
-    return tag("figure", tag("figcaption", tag("b", picture.title), " ", picture.caption), inner)
-
-
-def _figures(inline: Sequence[Html], call: Call) -> Html:
-    if not inline:
-        return Html("")
-    again = command(call.line("--figures", "figures"), "as PNG and SVG files:")
-    return section("figures", "Figures", tag("div", *inline, class_="figures"), again)
-
-
-# ---- at a glance ----
-
-
-def _tiles(results: Results, view: ModelView | None) -> Html:
-    tiles = [*_study_tiles(results), *_speed_tiles(results)]
-    if view is not None and view.same_answers is not None:
-        number = f"{view.same_answers}/{len(view.explanations)}"
-        tiles.append((number, f"examples to which {view.name} gives the dense model's answer", "viewer"))
-    made = [
-        tag("a", tag("b", number), tag("span", words), href=f"#{where}", class_="tile")
-        for number, words, where in tiles
-    ]
-    return tag("div", *made, class_="tiles") if made else Html("")
-
-
-def _study_tiles(results: Results) -> list[tuple[str, str, str]]:
-    """The largest study: the least loss at 2x, and how much of it is done."""
+def _tiles(results: Results, studies: Sequence[Run], view: ModelView | None) -> list[tuple[str, str, str]]:
+    """At a glance: (number, what it is, the section to go to)."""
     tiles = []
-    for run in main_studies(results)[:1]:
+    for run in studies[:1]:  # the largest
         axis = best_axis(run)
         found = run.lost(axis, (2.0,))
         task = MEAN if len(found.tasks) > 1 else next(iter(found.tasks))
@@ -195,17 +205,16 @@ def _study_tiles(results: Results) -> list[tuple[str, str, str]]:
             words = f"points against dense at {target_name(axis, 2.0)} over c, best method ({method}), {run.study.name}"
             tiles.append((change(100 * best), words, "results"))
         tiles.append((f"{len(run.records)}", f"cells of {len(run.cells)} done in {run.study.name}", "results"))
-    return tiles
-
-
-def _speed_tiles(results: Results) -> list[tuple[str, str, str]]:
-    tiles = []
     if rates := results.having("texts_per_second", "pyramid_over_best"):
-        best = max(rates, key=lambda entry: entry["pyramid_over_best"])
-        words = f"the texts per second of the best other way, {best['task']}, ideal {best['ideal']:.1f}x"
-        tiles.append((f"{best['pyramid_over_best']:.1f}x", words, "speed"))
+        top = max(rates, key=lambda entry: entry["pyramid_over_best"])
+        words = f"the texts per second of the best other way, {top['task']}, ideal {top['ideal']:.1f}x"
+        tiles.append((f"{top['pyramid_over_best']:.1f}x", words, "speed"))
     if steps := [entry for entry in results.having("steps_per_second", "speedup") if "backbone" not in entry]:
-        best = max(steps, key=lambda entry: entry["speedup"])
-        words = f"the training steps per second of dense, at {best['n']} tokens"
-        tiles.append((f"{best['speedup']:.1f}x", words, "speed"))
+        top = max(steps, key=lambda entry: entry["speedup"])
+        tiles.append(
+            (f"{top['speedup']:.1f}x", f"the training steps per second of dense, at {top['n']} tokens", "speed")
+        )
+    if view is not None and view.same_answers is not None:
+        number = f"{view.same_answers}/{len(view.explanations)}"
+        tiles.append((number, f"examples to which {view.name} gives the dense model's answer", "viewer"))
     return tiles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import platform
@@ -11,8 +10,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -29,14 +27,14 @@ from ...classifier import PyramidClassifier
 from ...config import PyramidConfig
 from ...cost import Cost, Placement, space_reduction
 from ...errors import PyramidError
-from ...families import sizes_of
-from ...families.loading import load_model
+from ...families import positions_of, sizes_of
 from ...files import replacing_folder, write_text
 from ...text.sampling import sample_rows, table_hash
 from ...text.tables import Table
-from ...training import TrainSettings, quiet_transformers
-from ..glue.tasks import TASKS, Task, load_task
+from ...training import TrainSettings
+from ..glue.tasks import load_task
 from ..lra.presets import LRA_NAMES
+from .arena import STUDY_TASKS, run_arena
 from .grid import Cell
 from .store import take_lock
 
@@ -48,11 +46,11 @@ SAMPLE_SEED = 0  # all seeds of a study train on the same rows
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where a study runs: what differs from machine to machine, and determines no result.
+    """Where a study runs: what differs between machines and does not change a result.
 
     Attributes:
         file: The experiment file, as the command line names it.
-        model: Where the pretrained model is: a folder, or a name on the hub; "" where none is needed.
+        model: Where the pretrained model is: a folder, or a name on the hub; "" if none is needed.
         data: The folder of the tasks; None for the hub.
         work: Where the dense classifiers of all studies are kept.
         threads: Threads for torch; None for its default.
@@ -71,33 +69,36 @@ class Site:
     commit: str | None = None
 
     def dense_folder(self, cell: Cell) -> Path:
-        """Where the dense classifier that a cell makes or starts from is, or will be.
+        """Where the dense classifier that a cell makes or needs is kept.
 
-        A cell's id names neither the pretrained weights nor the rows, so the path does: studies share the folder.
+        Studies share the folder, and a cell's id covers neither the pretrained weights nor the rows, so the path does.
         """
         made_of = f"{self.weights[:10]}-{self.rows[cell.task]['train'][:10]}"
         return Path(self.work) / "dense" / made_of / (cell.dense or cell.key)
 
     def has_dense(self, cell: Cell) -> bool:
-        """Whether that classifier is there, or never will be: those of Long Range Arena are not kept."""
+        """Whether that classifier is there; True for Long Range Arena, where none are kept or needed."""
         return cell.task in LRA_NAMES or (self.dense_folder(cell) / "classifier.json").is_file()
+
+    def use_threads(self) -> None:
+        """Sets the number of torch's threads."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
 
 
 def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, Any]:
     """The record of a cell.
 
-    A dense one leaves its classifier and its record in the work folder. If they are there already, whichever study made
-    them, the record is taken over, unless `anew` has the cell's key.
+    A dense cell leaves its classifier and its record in the work folder. If a study already did, its record is reused,
+    unless `anew` has the cell's key.
     """
-    _use_threads(site)
-    if cell.task in LRA_NAMES:
-        from .arena import run_arena_cell  # which takes parts from here
-
-        return run_arena_cell(cell, site)
-    if not cell.is_dense:
+    site.use_threads()
+    if not cell.is_dense or cell.task in LRA_NAMES:
         return _run(cell, site)[0]
     folder = site.dense_folder(cell)
-    with _alone_with(folder):
+    while (lock := take_lock(folder.parent / ".locks" / folder.name)) is None:
+        time.sleep(POLL_SECONDS)  # another study is training this classifier
+    with lock:
         record = None if cell.key in anew else _kept_record(cell, site)
         if record is None:
             record, classifier = _run(cell, site)
@@ -105,58 +106,72 @@ def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, An
     return record
 
 
-def _use_threads(site: Site) -> None:
-    if site.threads:
-        torch.set_num_threads(site.threads)
-
-
-def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], PyramidClassifier]:
-    start = time.perf_counter()
-    train, dev = tables(cell, site.data)
-    classifier = _classifier(cell, site)
-    settings = None if cell.training is None else train_settings(cell)
-    loaded = time.perf_counter()
-    if settings is not None:
-        teacher = PyramidClassifier.load(site.dense_folder(cell)) if cell.distills else None
-        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, progress=False)
-    trained = time.perf_counter()
-    metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=TASKS[cell.task].eval_batch_size)
-    lengths = [len(item) for item in classifier.encode(dev.texts)]
-    record = {
+def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], Any]:
+    """The record of a cell, and its classifier; None for models of Long Range Arena."""
+    settings, pyramid, task = train_settings(cell), pyramid_config(cell), STUDY_TASKS[cell.task]
+    classifier = None
+    if cell.task in LRA_NAMES:
+        settings = dataclasses.replace(settings, eval_batch_size=task.eval_batch_size)
+        metrics, facts = run_arena(cell, settings, site.data)
+    else:
+        classifier, metrics, facts = _run_classifier(cell, site, settings, pyramid)
+    # A correlation with a constant is undefined: it counts 0.
+    finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return {
         "format": FORMAT,
         "id": cell.id,
         "name": cell.name,
         "status": "done",
         "cell": cell.to_dict(),
-        **score(TASKS[cell.task], metrics),
+        "metric": task.metric,
+        "value": finite[task.metric] or 0.0,
+        "metrics": finite,
+        "title": task.title,
+        **facts,
+        "training": None if cell.training is None else dataclasses.asdict(settings),
+        "pyramid": None if pyramid is None else pyramid.to_dict(),
+        **_provenance(cell, site, f"--only {cell.id} --again"),
+    }, classifier
+
+
+def _run_classifier(
+    cell: Cell, site: Site, settings: TrainSettings, pyramid: PyramidConfig | None
+) -> tuple[PyramidClassifier, dict[str, float], dict[str, Any]]:
+    start = time.perf_counter()
+    train, dev = tables(cell, site.data)
+    path = site.dense_folder(cell) if cell.start == "dense" else site.model
+    changes = {key: getattr(pyramid, key) for key in (*cell.settings, "seed")} if pyramid else {}
+    classifier = PyramidClassifier.from_pretrained(
+        path, pyramid.schedule if pyramid else "dense", max_length=cell.max_length, **changes
+    )
+    loaded = trained = time.perf_counter()
+    if cell.training is not None:
+        teacher = PyramidClassifier.load(site.dense_folder(cell)) if cell.distills else None
+        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, progress=False)
+        trained = time.perf_counter()
+    metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=STUDY_TASKS[cell.task].eval_batch_size)
+    lengths = [len(item) for item in classifier.encode(dev.texts)]
+    facts = {
         **counted(cell, classifier.model.config, lengths),
-        "seconds": {
-            "train": trained - loaded if settings is not None else 0.0,
-            "total": time.perf_counter() - start,
-        },
-        "training": None if settings is None else dataclasses.asdict(settings),
-        "pyramid": None if classifier.settings is None else classifier.settings.to_dict(),
+        "seconds": {"train": trained - loaded, "total": time.perf_counter() - start},
         "rows": {"train": len(train.texts), "dev": len(dev.texts)},
         "data": {"train": table_hash(train), "dev": table_hash(dev)},
-        "weights": site.weights,
-        **provenance(cell, site, f"--only {cell.id} --again"),
     }
-    return record, classifier
+    return classifier, metrics, facts
 
 
-def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, Any]:
+def run_measurement(cell: Cell, site: Site, plan: Mapping[str, int]) -> dict[str, Any]:
     """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev."""
     if cell.schedule is None:
         raise PyramidError("a dense cell has nothing to measure: it is a side of every measurement")
     start = time.perf_counter()
-    _use_threads(site)
-    _, dev = tables(cell, site.data)
-    rows = sample_rows(dev, min(plan["rows"], len(dev.texts)), SAMPLE_SEED)
+    site.use_threads()
+    rows = sample_rows(tables(cell, site.data)[1], plan["rows"], SAMPLE_SEED)
     dense, pyramid, tokenizer = model_pair(site.model, "", cell.schedule, dict(cell.settings))
     workload = Workload.from_texts(
         tokenizer,
         rows.texts,
-        positions=dense.config.max_position_embeddings,
+        positions=positions_of(dense),
         max_length=cell.max_length,
         source=f"{len(rows.texts)} rows of {cell.task} dev",
     )
@@ -169,16 +184,15 @@ def run_measurement(cell: Cell, site: Site, plan: dict[str, int]) -> dict[str, A
         "over_c": entries["pyramid"].speedup_over["sorted"],
         "dense_over_a": entries["sorted"].speedup_over["padded"],
         "seconds": {"total": time.perf_counter() - start},
-        "ledger": {name: value for name, value in ledger.to_dict().items() if name != "machine"},  # it is the record's
-        "weights": site.weights,
-        **provenance(cell, site, f"--measure --only '{cell.id}' --again"),
+        "ledger": {name: value for name, value in ledger.to_dict().items() if name != "machine"},  # it is in the record
+        **_provenance(cell, site, f"--measure --only '{cell.id}' --again"),
     }
 
 
 @lru_cache(maxsize=4)
 def _load(task: str, folder: str | None, split: str, rows: int | None) -> Table:
     table = load_task(task, folder, split)
-    return table if rows is None or rows >= len(table.texts) else sample_rows(table, rows, SAMPLE_SEED)
+    return table if rows is None else sample_rows(table, rows, SAMPLE_SEED)
 
 
 def tables(cell: Cell, folder: str | None) -> tuple[Table, Table]:
@@ -204,55 +218,44 @@ def pyramid_config(cell: Cell) -> PyramidConfig | None:
     return settings
 
 
-def fingerprint(path: str) -> tuple[str, Any]:
-    """The hash of a pretrained model's weights and its config; a head that is still to be made does not count."""
-    with quiet_transformers():
-        model, new_head = load_model(path)
-    digest = hashlib.sha256()
-    for name, value in model.state_dict().items():
-        if not (new_head and name.startswith("classifier.")):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
-    return digest.hexdigest(), model.config
-
-
 def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
     """Ideal speed-ups on rows of these lengths, by multiply-accumulates, and the space saved at N.
 
     Over a: against the dense model with every row padded to N. Over c: against the dense model at true lengths.
     """
-    layers, n = config.num_hidden_layers, cell.max_length
+    layers, n, hidden = config.num_hidden_layers, cell.max_length, config.hidden_size
     pyramid = pyramid_config(cell)
-    ours = dense = padded = 0
+    ours = dense = 0
     for length, rows in Counter(lengths).items():
         if pyramid is None:
-            cost = Cost.of((length,) * layers, length, config.hidden_size, config.intermediate_size)
+            cost = Cost.of((length,) * layers, length, hidden, config.intermediate_size)
         else:
             cost = pyramid.cost(pyramid.schedule.lengths(length, layers), length, sizes_of(config))
         ours += rows * cost.macs
         dense += rows * cost.dense_macs
-        padded += rows * Cost.of((n,) * layers, n, config.hidden_size, config.intermediate_size).macs
+    padded = len(lengths) * Cost.of((n,) * layers, n, hidden, config.intermediate_size).macs
     at_n: Sequence[int] = (n,) * layers
     placement: Placement = "middle"
-    if pyramid is not None and pyramid.reduce != "replace":  # which keeps every token
+    if pyramid is not None and pyramid.reduce != "replace":  # "replace" keeps every token
         at_n, placement = pyramid.schedule.lengths(n, layers), pyramid.placement or "middle"
     return {
         "ideal": {"over_a": padded / ours, "over_c": dense / ours},
         "space": {
-            "printed": space_reduction(at_n, n, config.hidden_size, reading="printed"),
-            "attention_input": space_reduction(at_n, n, config.hidden_size, placement=placement),
+            "printed": space_reduction(at_n, n, hidden, reading="printed"),
+            "attention_input": space_reduction(at_n, n, hidden, placement=placement),
         },
         "mean_length": sum(lengths) / len(lengths),
     }
 
 
-def provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
-    """Where and by what a record was made, and the command that makes it again."""
+def _provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
+    """What a record was made with, where and when, and the command that makes it again."""
     options = [selection]
     options += [] if site.model in (cell.model, "") else ["--model DIR"]
     options += [] if site.data is None else ["--data DIR"]
     options += [f"--threads {site.threads}"] if site.threads else []
     return {
+        "weights": site.weights,
         "machine": {**describe_machine(), "python": platform.python_version()},
         "commit": site.commit,
         "command": " ".join(["pyramid-bert study run", site.file, *options]),
@@ -261,61 +264,31 @@ def provenance(cell: Cell, site: Site, selection: str) -> dict[str, Any]:
 
 
 def code_commit() -> str | None:
-    """The commit of this library if it runs from a repository, with "+changes" when files differ from it."""
-    here = Path(__file__).parent
+    """The commit of this library if it runs from a repository, with "+changes" when its files differ from it."""
+    package = Path(__file__).parents[2]
 
-    def git(*words: str) -> str | None:
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(package), *words]
         try:
-            done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
+            return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        except (OSError, subprocess.SubprocessError):
+            return ""
 
-    if (
-        git("ls-files", "--error-unmatch", Path(__file__).name) is None
-    ):  # installed inside of somebody else's repository
+    if not git("ls-files", "__init__.py"):  # not in a repository, or installed inside somebody else's
         return None
-    commit = git("rev-parse", "HEAD")
-    return f"{commit}+changes" if commit and git("status", "--porcelain", "--", "..") else commit
-
-
-def _classifier(cell: Cell, site: Site) -> PyramidClassifier:
-    path = site.dense_folder(cell) if cell.start == "dense" else site.model
-    pyramid = pyramid_config(cell)
-    if pyramid is None:
-        return PyramidClassifier.from_pretrained(path, "dense", max_length=cell.max_length)
-    settings = {key: getattr(pyramid, key) for key in (*cell.settings, "seed")}
-    return PyramidClassifier.from_pretrained(path, pyramid.schedule, max_length=cell.max_length, **settings)
-
-
-def score(task: Task, metrics: dict[str, float]) -> dict[str, Any]:
-    """The metrics, and the one that the task is judged by. A correlation with a constant is undefined: it counts 0."""
-    headline = task.metric
-    finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-    return {"metric": headline, "value": finite[headline] or 0.0, "metrics": finite, "title": task.title}
-
-
-@contextmanager
-def _alone_with(folder: Path) -> Iterator[None]:
-    """Waits until no other study is at work on this dense classifier, and keeps others waiting."""
-    while (lock := take_lock(folder.parent / ".locks" / folder.name)) is None:
-        time.sleep(POLL_SECONDS)
-    try:
-        yield
-    finally:
-        lock.release()
+    return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
 
 
 def _kept_record(cell: Cell, site: Site) -> dict[str, Any] | None:
-    """The record beside the dense classifier of a cell; None unless it is of the same weights and rows."""
+    """The record beside the dense classifier of a cell; None unless it has the same weights and rows."""
     file = site.dense_folder(cell) / _RECORD
-    record = json.loads(file.read_text(encoding="utf-8")) if site.has_dense(cell) and file.is_file() else None
+    record = json.loads(file.read_text(encoding="utf-8")) if site.has_dense(cell) and file.is_file() else {}
     same = {"format": FORMAT, "id": cell.id, "weights": site.weights, "data": site.rows[cell.task]}
-    return record if record is not None and same == {name: record.get(name) for name in same} else None
+    return record if same == {name: record.get(name) for name in same} else None
 
 
 def _keep(classifier: PyramidClassifier, record: dict[str, Any], folder: Path) -> None:
-    """Saves a dense classifier and its record as one, and removes what a killed run left of it."""
+    """Saves a dense classifier with its record, all or nothing, and removes what a killed run left of it."""
     for left in folder.parent.glob(f".*{folder.name}.*"):
         shutil.rmtree(left, ignore_errors=True)
     with replacing_folder(folder) as scratch:

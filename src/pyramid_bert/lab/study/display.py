@@ -1,9 +1,9 @@
-"""A study on the terminal: a bar with the time left, a line for each cell that ends, and the table of what is left."""
+"""A study on the terminal: a bar with the time left, a line for each cell that ends, and a table of its state."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,38 +11,70 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .grid import Cell
-from .measurements import Measurements
-from .render import duration
-from .runner import Watcher
-from .store import STATES, Pace, Store
+from .grid import Cell, measurements
+from .store import STATES, Store
+from .table import duration
 
 
-class Display(Watcher):
+class Pace:
+    """Estimates the time that cells will take from finished ones: seconds for a unit of work, by task.
+
+    Args:
+        jobs: Key of each result -> its cell; those that are done count.
+        store: The results.
+        weight: The amount of work of a cell.
+    """
+
+    def __init__(
+        self, jobs: Mapping[str, Cell], store: Store, weight: Callable[[Cell], float] = lambda cell: cell.weight
+    ) -> None:
+        self._weight = weight
+        self._spent: dict[str, tuple[float, float]] = {}
+        for key, cell in jobs.items():
+            self.add(cell, store.read(key) or {})
+
+    def add(self, cell: Cell, record: Mapping[str, Any]) -> None:
+        """Takes note of a cell that ended; the record of a failed one has no seconds."""
+        if "seconds" in record:
+            total, weight = self._spent.get(cell.task, (0.0, 0.0))
+            self._spent[cell.task] = (total + record["seconds"]["total"], weight + self._weight(cell))
+
+    def seconds(self, cells: Iterable[Cell], at_once: int = 1) -> float | None:
+        """The seconds that `cells` will take, or None when nothing is known."""
+        if not self._spent:
+            return None
+        total, weight = (sum(column) for column in zip(*self._spent.values(), strict=True))
+        left = 0.0
+        for cell in cells:
+            seconds, work = self._spent.get(cell.task, (total, weight))
+            left += self._weight(cell) * seconds / work
+        return left / at_once
+
+
+class Display:
     """Shows a run on a console, as a context manager."""
 
-    def __init__(self, console: Console, todo: Sequence[Cell], pace: Pace, at_once: int = 1) -> None:
+    def __init__(self, console: Console, todo: Mapping[str, Cell], pace: Pace, at_once: int = 1) -> None:
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         self.console = console
         self.bar = Progress(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=len(todo))
         self.pace = pace
         self.at_once = at_once
-        self.left = {cell.key: cell for cell in todo}
+        self.left = dict(todo)
         self.running: dict[str, Cell] = {}
 
-    def started(self, cell: Cell) -> None:
+    def started(self, key: str) -> None:
         """Names the cell beside the bar."""
-        self.running[cell.key] = cell
+        self.running[key] = self.left[key]
         self._describe()
 
-    def finished(self, cell: Cell, record: dict[str, Any] | None) -> None:
-        """Moves the bar, and prints what came out."""
-        self.running.pop(cell.key, None)
-        self.left.pop(cell.key, None)
+    def finished(self, key: str, record: dict[str, Any] | None) -> None:
+        """Moves the bar, and prints the result; there is no record when another runner made it."""
+        self.running.pop(key, None)
+        cell = self.left.pop(key)
         if record is not None:
-            if "seconds" in record:
-                self.pace.add(cell, record["seconds"]["total"])
+            self.pace.add(cell, record)
             self.console.print(outcome(cell, record))
         self.bar.advance(self.task)
         self._describe()
@@ -77,28 +109,22 @@ def _time_left(seconds: float | None) -> str:
 
 
 def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """How far a study is: cells by state, in all and by task and method, the time left, and what failed.
+    """How far a study is: cells by state, in total and by task and method, the time left, and what failed.
 
-    Args:
-        cells: All of it, or some.
-        store: Its results.
-        plan: Rows, batch size and rounds of its measurements; None when it asks for none.
+    `plan` has rows, batch size and rounds of the measurements; None when the study asks for none.
     """
-    states = {cell.key: store.state(cell.key) for cell in cells}
+    jobs = {cell.key: cell for cell in cells}
+    states = {key: store.state(key) for key in jobs}
     groups: dict[tuple[str, str], Counter[str]] = {}
-    for cell in cells:
-        groups.setdefault((cell.task, cell.method), Counter())[states[cell.key]] += 1
-    unfinished = [cell for cell in cells if states[cell.key] in ("left", "running")]
-    pace = Pace.of([cell for cell in cells if states[cell.key] == "done"], store)
+    for key, cell in jobs.items():
+        groups.setdefault((cell.task, cell.method), Counter())[states[key]] += 1
+    unfinished = [cell for key, cell in jobs.items() if states[key] in ("left", "running")]
+    listed = [_entry(cell, states[key], store.read(key)) for key, cell in jobs.items()]
     total = Counter(states.values())
-    listed: list[dict[str, Any]] = [{"id": c.id, "name": c.name, "state": states[c.key]} for c in cells]
-    for cell, entry in zip(cells, listed, strict=True):
-        if entry["state"] == "failed":
-            entry["error"] = (store.read(cell.key) or {}).get("error")
     return {
         "total": {state: total[state] for state in STATES},
-        "seconds_left": pace.seconds(unfinished) if unfinished else 0.0,
-        "measured": None if plan is None else Measurements(cells, plan, store).status(),
+        "seconds_left": Pace(jobs, store).seconds(unfinished) if unfinished else 0.0,
+        "measured": None if plan is None else _measured(measurements(cells, plan), store),
         "groups": [
             {"task": task, "method": method, **{state: count[state] for state in STATES}}
             for (task, method), count in groups.items()
@@ -108,21 +134,33 @@ def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | Non
     }
 
 
+def _entry(cell: Cell, state: str, record: Mapping[str, Any] | None) -> dict[str, Any]:
+    reason = {"error": record["error"]} if record and record["status"] == "failed" and state != "running" else {}
+    return {"id": cell.id, "name": cell.name, "state": state, **reason}
+
+
+def _measured(wanted: Mapping[str, Cell], store: Store) -> dict[str, Any]:
+    states = {key: store.status(key) for key in wanted}
+    count = Counter(states.values())
+    failed = [_entry(wanted[key], "not measured", store.read(key)) for key in wanted if states[key] == "failed"]
+    return {"done": count["done"], "left": count[None], "failed": failed}
+
+
 def status_table(name: str, status: dict[str, Any]) -> Table:
-    """`status_of` as a table: a row a method, a column a task, in each the cells done of all."""
+    """`status_of` as a table: a row per method, a column per task, in each the cells done of all."""
     total, measured = status["total"], status["measured"]
     counts = ", ".join(f"{total[state]} {state}" for state in STATES)
     title = f"{name}: {counts}; {_time_left(status['seconds_left'])} left, one cell at a time"
     if measured is not None:
         title += f"; {measured['done']} of {measured['done'] + measured['left'] + len(measured['failed'])} measured"
+    groups = {(group["method"], group["task"]): group for group in status["groups"]}
+    tasks = list(dict.fromkeys(task for _, task in groups))
     table = Table(title=title)
-    tasks = list(dict.fromkeys(group["task"] for group in status["groups"]))
     table.add_column("")
     for task in tasks:
         table.add_column(task, justify="right")
-    cells = {(group["method"], group["task"]): group for group in status["groups"]}
-    for method in dict.fromkeys(method for method, _ in cells):
-        table.add_row(method, *(_progress_of(cells.get((method, task))) for task in tasks))
+    for method in dict.fromkeys(method for method, _ in groups):
+        table.add_row(method, *(_progress_of(groups.get((method, task))) for task in tasks))
     return table
 
 

@@ -1,4 +1,4 @@
-"""Who runs the cells: this process in turn, some processes at once, or a Ray cluster. The runner sees no difference."""
+"""Where cells run: one by one in this process, in several processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from datetime import UTC, datetime
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ...errors import MissingExtraError
@@ -21,42 +20,30 @@ from .grid import Cell
 
 Work = Callable[[Cell], dict[str, Any]]
 # After this many cells a process is replaced: torch keeps memory for every shape of tensor, up to gigabytes.
-CELLS_A_PROCESS = 16
+CELLS_PER_PROCESS = 16
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Executor:
-    """Runs cells, at most `slots` at once. A subclass says how a cell is started, waited for and read."""
+    """Runs cells in turn, in this process. Subclasses run up to `slots` of them at once.
+
+    `running` maps a handle of each submitted cell to its key and the cell.
+    """
 
     slots = 1
 
     def __init__(self, work: Work) -> None:
-        self._work = work
-        self._cells: dict[Any, Cell] = {}  # what a subclass knows a started cell by -> the cell
+        self.work = work
+        self.running: dict[Any, tuple[str, Cell]] = {}
 
-    @property
-    def running(self) -> int:
-        """How many were submitted and have not come back."""
-        return len(self._cells)
-
-    def submit(self, cell: Cell) -> None:
+    def submit(self, key: str, cell: Cell) -> None:
         """Starts a cell. There must be a free slot."""
-        self._cells[self._start(cell)] = cell
+        self.running[key] = (key, cell)
 
-    def wait(self) -> tuple[Cell, dict[str, Any]]:
-        """The next cell to end, and its record: done, or failed with its error."""
-        handle = self._next()
-        cell = self._cells.pop(handle)
-        return cell, self._record(handle, cell)
-
-    def _start(self, cell: Cell) -> Any:
-        raise NotImplementedError
-
-    def _next(self) -> Any:
-        raise NotImplementedError
-
-    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
-        raise NotImplementedError
+    def wait(self) -> tuple[str, dict[str, Any]]:
+        """The key of the next cell to end, and its record: done, or failed with its error."""
+        key, cell = self.running.popitem()[1]
+        return key, attempt(self.work, cell)
 
     def __enter__(self) -> Self:
         return self
@@ -70,101 +57,90 @@ def attempt(work: Work, cell: Cell) -> dict[str, Any]:
     try:
         return work(cell)
     except Exception as error:
-        return failed(cell, f"{type(error).__name__}: {error}", error.__traceback__, disk=_is_disk(error))
+        disk = (isinstance(error, OSError) and error.errno in _DISK) or "No space left on device" in str(error)
+        frames = traceback.extract_tb(error.__traceback__)
+        where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+        return {**failed(cell, f"{type(error).__name__}: {error}"), "where": where, "disk": disk}
 
 
-def failed(cell: Cell, reason: str, trace: TracebackType | None = None, *, disk: bool = False) -> dict[str, Any]:
-    """The record of a cell that failed; `disk` if the disk was full or read-only: others would fail too."""
-    frames = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]
+def failed(cell: Cell, reason: str) -> dict[str, Any]:
+    """The record of a failed cell. "disk" is true if the disk was full or read-only: other cells would fail too."""
     return {
         "format": 1,
         "id": cell.id,
         "name": cell.name,
         "status": "failed",
         "error": reason,
-        "where": frames,
-        "disk": disk,
+        "where": [],
+        "disk": False,
         "cell": cell.to_dict(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def _is_disk(error: Exception) -> bool:
-    return (isinstance(error, OSError) and error.errno in _DISK) or "No space left on device" in str(error)
-
-
-class InTurn(Executor):
-    """One cell after another, in this process."""
-
-    def _start(self, cell: Cell) -> str:
-        return cell.key
-
-    def _next(self) -> Any:
-        return next(iter(self._cells))
-
-    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
-        return attempt(self._work, cell)
-
-
 class Processes(Executor):
-    """Some cells at once, each in its own process. A process that dies fails only its cell."""
+    """Several cells at once, each in its own process. A process that dies fails only its cell."""
 
     def __init__(self, work: Work, slots: int) -> None:
         super().__init__(work)
         self.slots = slots
-        self._idle: list[_Worker] = []
-        self._busy: dict[Future[dict[str, Any]], _Worker] = {}
+        self._workers: dict[Connection, _Worker] = {}
 
-    def _start(self, cell: Cell) -> Future[dict[str, Any]]:
-        worker = self._idle.pop() if self._idle else _Worker()
-        future = worker.pool.submit(attempt, self._work, cell)
-        self._busy[future] = worker
-        return future
+    def submit(self, key: str, cell: Cell) -> None:
+        """Starts a cell in an idle process, or in a new one."""
+        pipe = next((pipe for pipe in self._workers if pipe not in self.running), None)
+        if pipe is None:
+            worker = _Worker(self.work)
+            pipe = worker.pipe
+            self._workers[pipe] = worker
+        with suppress(BrokenPipeError):  # the process died while idle: `wait` will find out
+            pipe.send(cell)
+        self.running[pipe] = (key, cell)
 
-    def _next(self) -> Any:
-        return next(iter(wait(self._cells, return_when=FIRST_COMPLETED).done))
-
-    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
-        worker = self._busy.pop(handle)
+    def wait(self) -> tuple[str, dict[str, Any]]:
+        """The key of the next cell to end, and its record; a failed one if its process died."""
+        pipe: Any = wait(list(self.running))[0]
+        key, cell = self.running.pop(pipe)
+        worker = self._workers[pipe]
         worker.served += 1
         try:
-            record: dict[str, Any] = handle.result()
-        except BrokenProcessPool:
-            worker.pool.shutdown()
-            return failed(cell, f"its process died with exit code {worker.process.exitcode}")
-        if worker.served < CELLS_A_PROCESS:
-            self._idle.append(worker)
-        else:
-            worker.stop()
-        return record
+            record: dict[str, Any] = pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            record = failed(cell, f"its process died with exit code {worker.process.exitcode}")
+        if worker.process.exitcode is not None or worker.served == CELLS_PER_PROCESS:
+            self._workers.pop(pipe).stop()
+        return key, record
 
     def __exit__(self, *error: object) -> None:
         """Ends all processes."""
-        for worker in [*self._idle, *self._busy.values()]:
+        for worker in self._workers.values():
             worker.stop()
 
 
 class _Worker:
-    """A pool of one process: a process that dies breaks its pool, and would fail its neighbours' cells as well."""
+    """A process that runs one cell after another, and the pipe to it."""
 
-    served = 0
-
-    def __init__(self) -> None:
+    def __init__(self, work: Work) -> None:
         context = get_context("spawn")  # a forked torch may hang in its thread pool
-        self.pool = ProcessPoolExecutor(1, mp_context=context, initializer=_prepare)
-        before = active_children()
-        self.pool.submit(int)  # starts the process
-        (self.process,) = (child for child in active_children() if child not in before)
+        self.pipe, other_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(work, other_end))
+        self.process.start()
+        other_end.close()  # now only the process has it: when it dies, reading ends instead of waiting
+        self.served = 0
 
     def stop(self) -> None:
         """Ends the process, whatever it is doing."""
         self.process.terminate()
-        self.pool.shutdown()
+        self.process.join()
+        self.pipe.close()
 
 
-def _prepare() -> None:
+def _serve(work: Work, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner stops its processes itself
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    while True:
+        pipe.send(attempt(work, pipe.recv()))
 
 
 def _die_with_parent() -> None:
@@ -176,7 +152,7 @@ def _die_with_parent() -> None:
 
 
 class RayTasks(Executor):
-    """One cell is one task of a Ray cluster. A task whose worker dies is run again by Ray, up to three times.
+    """Each cell is a task of a Ray cluster. Ray repeats a task whose worker dies, up to three times.
 
     All machines of the cluster need this library, the data, the model and the work folder at the same paths.
     """
@@ -194,19 +170,18 @@ class RayTasks(Executor):
         self._task = self._ray.remote(num_cpus=threads, max_retries=3)(attempt)
         self._shared_work = self._ray.put(work)
 
-    def _start(self, cell: Cell) -> Any:
-        return self._task.remote(self._shared_work, cell)
+    def submit(self, key: str, cell: Cell) -> None:
+        """Starts a task."""
+        self.running[self._task.remote(self._shared_work, cell)] = (key, cell)
 
-    def _next(self) -> Any:
-        (ready,), _ = self._ray.wait(list(self._cells), num_returns=1)
-        return ready
-
-    def _record(self, handle: Any, cell: Cell) -> dict[str, Any]:
+    def wait(self) -> tuple[str, dict[str, Any]]:
+        """The key of the next cell to end, and its record."""
+        (task,), _ = self._ray.wait(list(self.running), num_returns=1)
+        key, cell = self.running.pop(task)
         try:
-            record: dict[str, Any] = self._ray.get(handle)
+            return key, self._ray.get(task)
         except self._ray.exceptions.RayError as error:
-            return failed(cell, f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        return record
+            return key, failed(cell, f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
     def __exit__(self, *error: object) -> None:
         """Leaves the cluster."""

@@ -1,10 +1,10 @@
-"""One cell of a study: everything that determines one result, and a stable name for it. No torch."""
+"""The cells of a study: everything that determines one result, and a stable name for it. No torch."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -27,7 +27,7 @@ class Cell:
 
     Attributes:
         model: The name of the pretrained model, as the experiment gives it.
-        task: A key of `data.glue.TASKS`.
+        task: A key of `arena.STUDY_TASKS`.
         rows: Size of the fixed sample of training rows; None for all.
         dev_rows: The same for the rows it is evaluated on.
         max_length: The paper's N: longer texts are cut, and baseline a is padded to it.
@@ -38,7 +38,7 @@ class Cell:
         distills: Whether the dense classifier is the teacher.
         seed: Of training, and of the selector "random".
         start: "pretrained", or "dense" for the weights of the dense classifier.
-        dense: The key of the dense cell that has to be done before; None when there is none.
+        dense: The key of the dense cell that has to be done before; None if none is needed.
     """
 
     model: str | None
@@ -72,12 +72,12 @@ class Cell:
 
     @property
     def configuration(self) -> str:
-        """The schedule in a word."""
+        """The schedule as a short name."""
         return "" if self.schedule is None else schedule_name(self.schedule)
 
     @property
     def name(self) -> str:
-        """For people."""
+        """For people: task, method, configuration and seed."""
         return " ".join(part for part in (self.task, self.method, self.configuration, f"seed {self.seed}") if part)
 
     @property
@@ -86,29 +86,28 @@ class Cell:
         return f"{self.name.replace(' seed ', ' s').replace(' ', '_')}_{self.id}"
 
     def matches(self, pattern: str) -> bool:
-        """Whether a pattern like "1a2b*", "sst2*" or "*Merge*" means this cell, by id, key or name."""
+        """Whether a pattern like "1a2b*", "sst2*" or "*Merge*" matches the id, key or name."""
         return any(fnmatchcase(text, pattern) for text in (self.id, self.key, self.name))
 
     @property
     def weight(self) -> float:
-        """How much work it is, roughly: tokens times layers, a trained one counted three times."""
+        """A rough amount of work: tokens times layers, three times as much for rows that are trained on."""
         epochs = 0.0 if self.training is None else float(self.training["epochs"])
         trained = 3 * epochs * (self.rows or _ROWS.get(self.task, 10_000))
         share = 1.0 if self.schedule is None else _mean_share(self.schedule)
         return self.max_length * share * (trained + (self.dev_rows or _DEV_ROWS))
 
     def measurement(self, measure: Mapping[str, Any]) -> str:
-        """The key of the speed measurement that belongs to this cell: neither seed nor training change the speed."""
-        every = self.to_dict()
-        determines = {key: every[key] for key in ("model", "task", "dev_rows", "max_length", "schedule", "settings")}
-        determines["measure"] = dict(measure)
+        """The key of this cell's speed measurement; seed and training do not change the speed."""
+        keys = ("model", "task", "dev_rows", "max_length", "schedule", "settings")
+        determines = {key: value for key, value in self.to_dict().items() if key in keys} | {"measure": dict(measure)}
         shown = ("selector", "reduce", "centers_per_step")
         words = "+".join(str(self.settings[key]) for key in shown if key in self.settings)
         return f"{self.task}_{words}_{self.configuration}_{_digest(determines)}"
 
 
 def schedule_name(schedule: Schedule) -> str:
-    """A schedule in a word, for people and file names.
+    """A short name of a schedule, for people and files.
 
     Example:
         >>> schedule_name(Schedule.exponential(0.25, 3, first_layer=2)), schedule_name(Schedule.strided(2, [3, 5]))
@@ -131,17 +130,20 @@ def schedule_name(schedule: Schedule) -> str:
     return word if schedule.rounding == "ceil" else f"{word}+{schedule.rounding}"
 
 
-def highest_layer(schedule: Schedule) -> int:
-    """The number of layers that a model needs to have for this schedule."""
-    fields = schedule.to_dict()
-    named = (fields.get("last_layer"), fields.get("first_layer"), *(fields.get("at_layers") or ()))
-    return len(fields.get("layer_lengths") or ()) or max(layer or 1 for layer in named)
+def measurements(cells: Iterable[Cell], measure: Mapping[str, Any]) -> dict[str, Cell]:
+    """Key of each speed measurement -> the first cell that it belongs to."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        if not cell.is_dense:
+            found.setdefault(cell.measurement(measure), cell)
+    return found
 
 
 def _mean_share(schedule: Schedule) -> float:
-    layers = highest_layer(schedule)
-    if not isinstance(schedule, CustomSchedule):
-        layers = max(6, layers)
+    """The share of the tokens kept, in the mean over the layers of a model that the schedule fits."""
+    fields = schedule.to_dict()
+    deepest = max(fields.get("last_layer") or 1, fields.get("first_layer") or 1, *fields.get("at_layers", (1,)))
+    layers = len(fields.get("layer_lengths") or ()) or max(6, deepest)
     return sum(schedule.lengths(256, layers)) / (256 * layers)
 
 

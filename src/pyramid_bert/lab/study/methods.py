@@ -1,12 +1,12 @@
-"""The methods that a study compares, by name: data that map to fields of `PyramidConfig`. No torch.
+"""The methods that a study compares, as fields of `PyramidConfig`, and the axes of its tables. No torch, no numpy.
 
-The published ones forget the tokens that they do not keep (reduce = "drop"); ours merge them. CS-opt is not a method:
-it is a row of the tables, for each configuration the best m among the core-set methods.
+The published methods forget the tokens that they do not keep (reduce = "drop"); ours merge them. CS-opt is not a method
+but a row of the tables: the best m of the core-set methods, for each configuration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,6 +18,18 @@ DENSE = "Dense"
 CS_OPT = "CS-opt"
 
 
+_SPEEDUPS, _SPACES = (1.5, 2.0, 3.0, 3.5), (0.3, 0.7)
+# What a metric can be tabulated against -> its title, and where tables read it by default (the paper's points).
+AXES: dict[str, tuple[str, tuple[float, ...]]] = {
+    "ideal-c": ("ideal speed-up over c (dense at true lengths)", _SPEEDUPS),
+    "ideal-a": ("ideal speed-up over a (dense padded to N)", _SPEEDUPS),
+    "measured-c": ("measured speed-up over c (dense, length-sorted)", _SPEEDUPS),
+    "measured-a": ("measured speed-up over a (dense padded to N)", _SPEEDUPS),
+    "space": ("attention space saved at N, with the tokens that attention sees", _SPACES),
+    "space-printed": ("attention space saved at N, by the printed formula", _SPACES),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A way to make a pyramid.
@@ -25,10 +37,10 @@ class Method:
     Attributes:
         name: What experiments and tables call it.
         summary: One line for people.
-        settings: Fields of `PyramidConfig`, but for the schedule.
+        settings: Fields of `PyramidConfig`, except the schedule.
         kind: Which of an experiment's configurations it takes.
-        distills: Whether it learns from the dense classifier as well.
-        training: Fields of `TrainSettings` that are its own, whatever the experiment says for all.
+        distills: Whether it also learns from the dense classifier.
+        training: Fields of `TrainSettings` that override the experiment's.
     """
 
     name: str
@@ -39,57 +51,35 @@ class Method:
     training: dict[str, Any] = field(default_factory=dict)
 
 
-def _coreset(name: str, m: int | float | str) -> Method:
-    settings = {"selector": "coreset", "centers_per_step": m, "reduce": "drop"}
-    return Method(name=name, summary=f"core-set, m = {m}", settings=settings)
+def _drop(name: str, summary: str, selector: str, kind: Kind = "select", **settings: Any) -> Method:
+    return Method(name=name, summary=summary, settings={"selector": selector, **settings, "reduce": "drop"}, kind=kind)
 
 
-def _by_name(methods: Iterable[Method]) -> dict[str, Method]:
-    return {method.name: method for method in methods}
-
-
-CORESETS = _by_name(
-    [_coreset("CS-1", 1), *(_coreset(f"CS-{m}", m) for m in (0.1, 0.2, 0.3, 0.4, 0.5)), _coreset("CS-k-1", "all")]
+_M = {"CS-1": 1, **{f"CS-{m}": m for m in (0.1, 0.2, 0.3, 0.4, 0.5)}, "CS-k-1": "all"}
+CORESETS = {name: _drop(name, f"core-set, m = {m}", "coreset", centers_per_step=m) for name, m in _M.items()}
+_POOL = _drop("Pool", "mean of neighbours", "pool", "pool")
+_MERGE = Method(
+    name="Merge",
+    summary="core-set, others merged",
+    settings={"selector": "coreset", "centers_per_step": 1, "reduce": "merge"},
 )
-_MERGE = {"selector": "coreset", "centers_per_step": 1, "reduce": "merge"}
-_POOL = {"selector": "pool", "reduce": "drop"}
-METHODS = CORESETS | _by_name(
-    [
-        Method(name="Att", summary="most attended", settings={"selector": "attention", "reduce": "drop"}),
-        Method(name="Pool", summary="mean of neighbours", settings=_POOL, kind="pool"),
-        Method(name="1st", summary="first tokens", settings={"selector": "first", "reduce": "drop"}),
-        Method(
-            name="1st-I",
-            summary="input cut to its first tokens",
-            settings={"selector": "input-first", "reduce": "drop"},
-            kind="truncate",
-        ),
-        Method(name="Rand", summary="random tokens", settings={"selector": "random", "reduce": "drop"}),
-        Method(name="Merge", summary="core-set, others merged", settings=_MERGE),
-        Method(name="Merge+KD", summary="Merge, taught by the dense model", settings=_MERGE, distills=True),
-        Method(name="Pool+KD", summary="Pool, taught by the dense model", settings=_POOL, kind="pool", distills=True),
-    ]
-)
-
-
-def variant(name: str, of: Method, settings: Mapping[str, Any], training: Mapping[str, Any] | None = None) -> Method:
-    """A method that an experiment derives from another one: the same with other settings.
-
-    Example:
-        >>> variant("end", METHODS["CS-1"], {"placement": "end"}).settings["placement"]
-        'end'
-    """
-    return replace(
-        of,
-        name=name,
-        summary=f"{of.name} with other settings",
-        settings={**of.settings, **settings},
-        training={**of.training, **(training or {})},
+METHODS = CORESETS | {
+    method.name: method
+    for method in (
+        _drop("Att", "most attended", "attention"),
+        _POOL,
+        _drop("1st", "first tokens", "first"),
+        _drop("1st-I", "input cut to its first tokens", "input-first", "truncate"),
+        _drop("Rand", "random tokens", "random"),
+        _MERGE,
+        replace(_MERGE, name="Merge+KD", summary="Merge, taught by the dense model", distills=True),
+        replace(_POOL, name="Pool+KD", summary="Pool, taught by the dense model", distills=True),
     )
+}
 
 
 def kind_of(method: Method, task: str) -> str:
-    """Where a method's configurations for a task stand: Long Range Arena selects at the input, whatever the method.
+    """The key of `configurations` for a method on a task: for Long Range Arena, every method selects at the input.
 
     Example:
         >>> kind_of(METHODS["CS-1"], "rte"), kind_of(METHODS["CS-1"], "bigbird-text")
@@ -99,9 +89,9 @@ def kind_of(method: Method, task: str) -> str:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of methods as tables list them, each once, none for "Dense".
+    """Names of methods in the order of tables, each once and without "Dense".
 
-    Core-sets, CS-opt after them, then the others, and then an experiment's variants as they come.
+    Core-sets come first, then CS-opt, the other methods, and an experiment's variants in the given order.
 
     Example:
         >>> in_order(["mine", "Rand", "CS-opt", "Dense", "CS-1", "Rand"])

@@ -1,4 +1,4 @@
-"""Scatter and Pareto curves of a study, a panel a task, as PNG and SVG."""
+"""Scatter and Pareto curves of a study, one panel per task, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ import numpy as np
 
 from ...errors import MissingExtraError, PyramidError
 from ...files import check_writable_file
-from .axes import AXES
-from .methods import CORESETS, DENSE, METHODS, in_order
-from .pareto import XY, pareto_front
-from .table import Result
+from .methods import AXES, CORESETS, DENSE, METHODS, in_order
+from .table import XY, Result, pareto_front
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Distinct to colour-blind eyes as well (after Okabe and Ito), and told apart by marker where colours come round again.
+# Distinct for colour-blind readers too (after Okabe and Ito); where colours repeat, markers differ.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B5A2B", "#6A3D9A", "#9C9C00")
 MARKERS = "osD^vPX<>"
-# A method looks the same in every picture. Core-sets between m = 1 and m = k - 1, which few studies have, come last.
+# A method looks the same in every picture. Core-sets with other m than 1 and k - 1 are rare, and come last.
 _BETWEEN = [name for name in CORESETS if name not in ("CS-1", "CS-k-1")]
 STYLED = [*(name for name in METHODS if name not in _BETWEEN), *_BETWEEN]
 
@@ -38,7 +36,7 @@ def draw(
     """Draws `results`, from `table.collect`, and returns the files written: `out` with each of the suffixes.
 
     Args:
-        results: What is done, with places on `axis`.
+        results: Finished cells with places on `axis`.
         axis: A key of `AXES`.
         titles: Task -> title of its panel.
         metrics: Task -> name of its metric.
@@ -58,7 +56,7 @@ def draw(
 def figure(
     results: Sequence[Result], axis: str, titles: Mapping[str, str], metrics: Mapping[str, str], name: str
 ) -> Figure:
-    """The picture that `draw` writes, which takes the same."""
+    """The picture that `draw` writes; the arguments are the same."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -95,9 +93,8 @@ def means(results: Sequence[Result], method: str) -> list[XY]:
 
 def _panel(panel: Any, results: Sequence[Result], methods: Sequence[str]) -> None:
     dense = means(results, DENSE)
-    for _, value in dense:
-        panel.axhline(value, color="black", linewidth=0.8, linestyle=":", zorder=1)
     for point in dense:
+        panel.axhline(point[1], color="black", linewidth=0.8, linestyle=":", zorder=1)
         panel.plot(*point, "*", color="black", markersize=11, zorder=4)
         panel.annotate("dense", point, xytext=(6, 5), textcoords="offset points", fontsize=9)
     styled = [*STYLED, *(method for method in methods if method not in STYLED)]
@@ -118,7 +115,7 @@ def _panel(panel: Any, results: Sequence[Result], methods: Sequence[str]) -> Non
 
 
 def _label(panel: Any, ends: list[tuple[float, float, str, str]]) -> None:
-    """Names each curve right of the panel, at the height where it ends, moved apart where names would meet."""
+    """Names each curve right of the panel, at the height where it ends; names that would overlap are moved apart."""
     low, high = panel.get_ylim()
     gap, right = 0.052 * (high - low), 1.02
     heights: list[float] = []

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ...errors import PyramidError
 from .executors import Executor
 from .grid import Cell
-from .store import Lock, Store
+from .store import Store
+
+if TYPE_CHECKING:
+    from .display import Display
 
 POLL_SECONDS = 1.0
 
 
-class Watcher:
-    """Is told what happens; does nothing with it. `display.Display` shows it."""
-
-    def started(self, cell: Cell) -> None:
-        """A cell was started here."""
-
-    def finished(self, cell: Cell, record: dict[str, Any] | None) -> None:
-        """A cell is done or failed; None when another runner did it."""
-
-
 @dataclass
 class Summary:
-    """What became of the cells that a run was asked for."""
+    """What happened to the cells that a run was asked for. Cells are blocked when the dense one they need failed."""
 
     done: list[Cell] = field(default_factory=list)
     failed: list[Cell] = field(default_factory=list)
@@ -36,7 +29,7 @@ class Summary:
 
 
 def choose(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
-    """The cells that the patterns mean; all when there are none."""
+    """The cells that match a pattern; all cells when there are no patterns."""
     chosen = [cell for cell in cells if not only or any(cell.matches(pattern) for pattern in only)]
     if not chosen:
         given = ", ".join(map(repr, only))
@@ -48,130 +41,125 @@ def choose(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
 
 @dataclass
 class Runner:
-    """One run over the cells of a study.
+    """One run over the cells of a study, or over its speed measurements.
 
     Attributes:
-        cells: All cells of the study.
+        jobs: Key of each result -> its cell, in the order in which they should run. A cell whose dense cell is a job
+            too waits for it.
         store: Where results go.
-        has_weights: Whether the dense classifier of a key is on disk.
+        chosen: Keys of the wanted results; None for all.
+        has_weights: Whether the dense classifier that a cell makes or needs is on disk.
         retry: Run failed cells again.
         again: Run the chosen cells even if they are done.
         limit_minutes: Start no cell after this many minutes.
-        watcher: Is told what happens.
+        display: Shows what happens.
     """
 
-    cells: Sequence[Cell]
+    jobs: Mapping[str, Cell]
     store: Store
-    has_weights: Callable[[str], bool]
+    chosen: Collection[str] | None = None
+    has_weights: Callable[[Cell], bool] = lambda cell: True
     retry: bool = False
     again: bool = False
     limit_minutes: float | None = None
-    watcher: Watcher = field(default_factory=Watcher)
+    display: Display | None = None
 
-    def plan(self, chosen: Sequence[Cell]) -> list[Cell]:
-        """The cells to run, in order: what is left of `chosen`, and the dense ones that these start from."""
-        todo = {cell.key for cell in chosen if self._is_left(cell)}
-        for cell in self.cells:
-            if cell.key not in todo or cell.dense is None or self._dense_is_ready(cell.dense):
-                continue
-            if self.retry or self.store.status(cell.dense) != "failed":
-                todo.add(cell.dense)
-        return [cell for cell in self.cells if cell.key in todo]
+    def __post_init__(self) -> None:
+        self._wanted = self.jobs if self.chosen is None else self.chosen
 
-    def go(self, chosen: Sequence[Cell], executor: Executor) -> Summary:
-        """Runs what is left of `chosen`. Results are on disk when it returns, or is killed."""
-        self._summary, self._locks = Summary(), dict[str, Lock]()
-        self._todo = {cell.key: cell for cell in self.plan(chosen)}
-        failed_before = (cell for cell in chosen if self.store.status(cell.key) == "failed")
-        self._summary.failed = [cell for cell in failed_before if cell.key not in self._todo]
+    def plan(self) -> dict[str, Cell]:
+        """What to run, in order: the chosen cells that are left, and the dense ones that they need."""
+        todo = {key for key in self._wanted if self.again or self._is_open(key)}
+        for key in list(todo):
+            dense = self._dense_of(key)
+            if dense and not self._is_ready(dense) and (self.retry or self.store.status(dense) != "failed"):
+                todo.add(dense)
+        return {key: cell for key, cell in self.jobs.items() if key in todo}
+
+    def go(self, executor: Executor) -> Summary:
+        """Runs what `plan` says. Results are on disk when it returns, or is killed."""
+        self._todo, self._locks = self.plan(), dict[str, IO[str]]()
         self._again = set(self._todo) if self.again else set()
-        self._began = time.monotonic()
+        failed_before = [key for key in self._wanted if key not in self._todo and self.store.status(key) == "failed"]
+        self._summary = Summary(failed=[self.jobs[key] for key in failed_before])
+        end = float("inf") if self.limit_minutes is None else time.monotonic() + 60 * self.limit_minutes
         try:
             while self._todo or executor.running:
-                self._drop_blocked()
-                self._start(executor)
+                self._start(executor, end)
                 if executor.running:
                     self._finish(*executor.wait())
-                elif self._waits_for_others() and not self._is_late():
-                    time.sleep(POLL_SECONDS)
+                elif time.monotonic() < end and any(self._dense_of(key) in self._todo for key in self._todo):
+                    time.sleep(POLL_SECONDS)  # another runner trains a dense classifier that cells here need
                 else:
                     break
         finally:
             for lock in self._locks.values():
-                lock.release()
+                lock.close()
         self._summary.left = list(self._todo.values())
         return self._summary
 
-    def _is_left(self, cell: Cell) -> bool:
-        status = self.store.status(cell.key)
-        return self.again or status is None or (status == "failed" and self.retry)
+    def _dense_of(self, key: str) -> str | None:
+        """The job that has to be done before."""
+        dense = self.jobs[key].dense
+        return dense if dense in self.jobs else None
 
-    def _dense_is_ready(self, key: str) -> bool:
-        return self.store.status(key) == "done" and self.has_weights(key)
+    def _is_open(self, key: str) -> bool:
+        """Whether there is no result yet, or one that failed and is to be tried again."""
+        status = self.store.status(key)
+        return status is None or (status == "failed" and self.retry)
 
-    def _is_late(self) -> bool:
-        return self.limit_minutes is not None and time.monotonic() - self._began >= 60 * self.limit_minutes
+    def _is_ready(self, dense: str) -> bool:
+        return self.store.status(dense) == "done" and self.has_weights(self.jobs[dense])
 
-    def _drop_blocked(self) -> None:
-        """Gives up the cells whose dense model failed."""
-        for key, cell in list(self._todo.items()):
-            dense = cell.dense
-            if dense is None or dense in self._todo or dense in self._locks:
-                continue
-            if self.store.status(dense) == "failed":
-                self._summary.blocked.append(self._todo.pop(key))
-
-    def _start(self, executor: Executor) -> None:
+    def _start(self, executor: Executor, end: float) -> None:
         """Fills the free slots with cells that can start and that nobody else runs."""
         for key, cell in list(self._todo.items()):
-            if executor.running >= executor.slots or self._is_late():
-                return
-            if cell.dense is not None and (
-                cell.dense in self._todo or cell.dense in self._locks or not self._dense_is_ready(cell.dense)
-            ):
+            dense = self._dense_of(key)
+            if dense in self._todo or dense in self._locks:
+                continue
+            if dense and not self._is_ready(dense):
+                if self.store.status(dense) == "failed":
+                    self._summary.blocked.append(self._todo.pop(key))
+                continue
+            if len(executor.running) >= executor.slots or time.monotonic() >= end:
                 continue
             lock = self.store.lock(key)
             if lock is None:
                 continue
             del self._todo[key]
-            if self._was_done_by_another(cell):
-                lock.release()
+            if not self._is_needed(key):  # another runner was here since the plan was made
+                lock.close()
+                self._end(key, self.store.status(key), None)
                 continue
             self._locks[key] = lock
-            self.watcher.started(cell)
-            executor.submit(cell)
+            if self.display:
+                self.display.started(key)
+            executor.submit(key, cell)
 
-    def _was_done_by_another(self, cell: Cell) -> bool:
-        """Looks again, now that nobody can change it: another runner may have been here since the plan was made."""
-        if cell.key in self._again:
-            return False
-        status = self.store.status(cell.key)
-        if status == "done" and cell.is_dense and not self.has_weights(cell.key):
-            return False
-        if status is None or (status == "failed" and self.retry):
-            return False
-        (self._summary.done if status == "done" else self._summary.failed).append(cell)
-        self.watcher.finished(cell, None)
-        return True
+    def _is_needed(self, key: str) -> bool:
+        """Whether a planned cell still has to run, now that it is locked and nobody else can change it."""
+        gone = self.store.status(key) == "done" and self.jobs[key].is_dense and not self.has_weights(self.jobs[key])
+        return gone or key in self._again or self._is_open(key)
 
-    def _finish(self, cell: Cell, record: dict[str, Any]) -> None:
+    def _finish(self, key: str, record: dict[str, Any]) -> None:
+        name = self.jobs[key].name
         try:
-            self.store.write(cell.key, record)
+            self.store.write(key, record)
         except OSError as error:
             raise PyramidError(
-                f"the result of {cell.name} could not be written: {error}; all others are safe. Make room, then give "
-                "the same command again"
+                f"the result of {name} could not be written: {error}; all others are safe. Make room, then give the "
+                "same command again"
             ) from error
         finally:
-            self._locks.pop(cell.key).release()
-        (self._summary.done if record["status"] == "done" else self._summary.failed).append(cell)
-        self.watcher.finished(cell, record)
+            self._locks.pop(key).close()
+        self._end(key, record["status"], record)
         if record.get("disk"):
             raise PyramidError(
-                f"{cell.name}: {record['error']}; the others would fail as well. Make room, then give the same command "
+                f"{name}: {record['error']}; the others would fail as well. Make room, then give the same command "
                 "with --retry"
             )
 
-    def _waits_for_others(self) -> bool:
-        """Whether a cell is left that can start once a dense model that another runner trains is there."""
-        return any(cell.dense in self._todo for cell in self._todo.values())
+    def _end(self, key: str, status: str | None, record: dict[str, Any] | None) -> None:
+        (self._summary.done if status == "done" else self._summary.failed).append(self.jobs[key])
+        if self.display:
+            self.display.finished(key, record)

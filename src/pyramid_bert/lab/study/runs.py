@@ -1,17 +1,17 @@
-"""What is done of experiments, study by study: their records, their tables, and points lost against dense."""
+"""Studies and their results: records, tables, and points lost against dense."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import harmonic_mean
 from typing import Any
 
-from ..glue.tasks import TASKS
 from ..lra.presets import LRA_NAMES
-from .grid import Cell
+from .arena import STUDY_TASKS
+from .grid import Cell, measurements
 from .methods import DENSE, in_order
 from .spec import Study, load_study
 from .store import Store
@@ -22,7 +22,7 @@ SHARED = "study"  # the key of the record on what all results of a study share
 
 @dataclass(frozen=True)
 class Run:
-    """An experiment and what is done of it.
+    """An experiment and its results so far.
 
     Attributes:
         file: The experiment file, as commands name it.
@@ -37,7 +37,7 @@ class Run:
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells of the experiment."""
-        return self.study.cells(TASKS)
+        return self.study.cells(STUDY_TASKS)
 
     @cached_property
     def records(self) -> dict[str, dict[str, Any]]:
@@ -51,16 +51,14 @@ class Run:
 
     @cached_property
     def model(self) -> dict[str, Any] | None:
-        """The pretrained model's name, layers and sizes; None where no run wrote them down."""
-        found: dict[str, Any] | None = (self.store.read(SHARED) or {}).get("model")
-        return found
+        """The pretrained model's name, layers and sizes; None if no run recorded them."""
+        return (self.store.read(SHARED) or {}).get("model")
 
     @cached_property
     def measurements(self) -> dict[str, dict[str, Any] | None]:
         """The records of the speed measurements that the experiment asks for, None where there is none."""
         plan = self.study.measure
-        keys = dict.fromkeys(cell.measurement(plan) for cell in self.cells if not cell.is_dense) if plan else {}
-        return {key: self.store.done(key) for key in keys}
+        return {key: self.store.done(key) for key in measurements(self.cells, plan)} if plan else {}
 
     @property
     def measured(self) -> bool:
@@ -70,11 +68,11 @@ class Run:
     @property
     def titles(self) -> dict[str, str]:
         """Task -> its name in papers."""
-        return {task: TASKS[task].title for task in self.study.tasks}
+        return {task: STUDY_TASKS[task].title for task in self.study.tasks}
 
-    def results(self, axis: str) -> list[Result]:
-        """What is done, with its place on an axis."""
-        return collect(self.cells, self.store, axis, self.study.measure)
+    def results(self, axis: str, metric: str | None = None) -> list[Result]:
+        """The finished cells with their places on an axis; `metric` is None for each task's own."""
+        return collect(self.cells, self.store, axis, self.study.measure, metric)
 
     def table(self, axis: str, targets: Sequence[float]) -> StudyTable:
         """The metric at the targets."""
@@ -85,19 +83,14 @@ class Run:
         return tabulate(against_dense(self.results(axis)), axis, self.titles, targets)
 
 
-def load_runs(experiments: Path, results: Path) -> list[Run]:
-    """The experiments with at least one finished cell, by name."""
-    return [run for run in all_runs(experiments, results) if run.records]
-
-
 def all_runs(experiments: Path, results: Path) -> list[Run]:
     """All experiments by name, done or not; those of Long Range Arena are on another page."""
-    runs = []
-    for path in sorted(experiments.glob("*.toml")):
-        study = load_study(path)
-        if not set(study.tasks).isdisjoint(LRA_NAMES):
-            continue
-        runs.append(Run(f"{experiments.name}/{path.name}", study, Store.of(results, study.name)))
+    studies = {f"{experiments.name}/{path.name}": load_study(path) for path in experiments.glob("*.toml")}
+    runs = [
+        Run(file, study, Store.of(results, study.name))
+        for file, study in studies.items()
+        if set(study.tasks).isdisjoint(LRA_NAMES)
+    ]
     return sorted(runs, key=lambda run: run.study.name)
 
 
@@ -107,18 +100,15 @@ def against_dense(results: Sequence[Result]) -> list[Result]:
     return [replace(r, value=r.value - dense[r.task, r.seed]) for r in results if (r.task, r.seed) in dense]
 
 
-# ---- configurations ----
-
-
 @dataclass(frozen=True)
 class Point:
     """One configuration of a method, over all tasks.
 
     Attributes:
         method: Its name.
-        configuration: In a word.
+        configuration: The short name of its schedule.
         change: The metric less dense's: mean over tasks, seed by seed, then over seeds.
-        speeds: Axis -> the speed-up on each task.
+        speeds: Axis -> the speed-up on each task; empty unless it is known for all of them.
     """
 
     method: str
@@ -133,31 +123,29 @@ class Point:
 
     @property
     def lost(self) -> float:
-        """Points lost against dense. Rounded, so that one point lost is not a hair more than one."""
+        """Points lost against dense, rounded, so that exactly one point is not more than one."""
         return round(-100 * self.change.mean, 6)
 
 
 def points(run: Run) -> list[Point]:
     """The configurations that are done on all tasks of a study."""
     axes = ("ideal-c", "measured-c") if run.measured else ("ideal-c",)
-    by_axis = {axis: [r for r in against_dense(run.results(axis)) if r.method != DENSE] for axis in axes}
-    pairs = dict.fromkeys((r.method, r.configuration) for r in by_axis["ideal-c"])
+    groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for axis in axes:
+        for result in against_dense(run.results(axis)):
+            group = groups.setdefault((result.method, result.configuration), {axis: [] for axis in axes})
+            group[axis].append(result)
     made = []
-    for method in in_order(name for name, _ in pairs):
-        for configuration in (word for name, word in pairs if name == method):
-            rows = {
-                axis: [r for r in results if (r.method, r.configuration) == (method, configuration)]
-                for axis, results in by_axis.items()
-            }
-            by_task = [{r.seed: r.value for r in rows["ideal-c"] if r.task == task} for task in run.study.tasks]
-            change = mean_over_tasks(by_task)
-            if change is not None:
-                speeds = {axis: _by_task(found, run.titles) for axis, found in rows.items()}
+    for name in in_order(method for method, _ in groups):
+        for (method, configuration), by_axis in groups.items():
+            values = [{r.seed: r.value for r in by_axis["ideal-c"] if r.task == task} for task in run.study.tasks]
+            if method == name and (change := mean_over_tasks(values)):
+                speeds = {axis: _by_task(found, run.study.tasks) for axis, found in by_axis.items()}
                 made.append(Point(method, configuration, change, speeds))
     return made
 
 
-def _by_task(results: Sequence[Result], tasks: Mapping[str, str]) -> tuple[float, ...]:
+def _by_task(results: Sequence[Result], tasks: Collection[str]) -> tuple[float, ...]:
     """The speed-up on each task, the same for all seeds; empty unless it is known for all of them."""
     speeds = {r.task: r.x for r in results if r.x is not None}
     return tuple(speeds[task] for task in tasks) if len(speeds) == len(tasks) else ()

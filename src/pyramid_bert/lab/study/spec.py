@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ExperimentError, PyramidError, UnknownNameError
 from ...schedule.base import Schedule
 from .grid import Cell
-from .methods import CS_OPT, DENSE, METHODS, Method, kind_of, variant
+from .methods import CS_OPT, DENSE, METHODS, Method, kind_of
 
 if TYPE_CHECKING:
     from ..glue.tasks import Task
 
-# What a value must be, and whether it is.
+# What a value must be, in words and as a test; a table has a check for each of its keys.
 Check = tuple[str, Callable[[Any], bool]]
+Checks = Mapping[str, "Check | Checks"]
 
 
 def _whole(low: int) -> Check:
@@ -29,18 +30,21 @@ def _whole(low: int) -> Check:
 
 
 _NUMBER: Check = ("a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool))
-_FLAG: Check = ("true or false", lambda v: isinstance(v, bool))
-_TABLE: Check = ("a table", lambda v: isinstance(v, dict))
-_ANY: Check = ("anything", lambda v: True)  # it is checked elsewhere
+_TEXT: Check = ("a text", lambda v: isinstance(v, str))
+_TABLES: Check = ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(entry, dict) for entry in v))
+_ANY: Check = ("anything", lambda v: True)  # checked elsewhere
 
-TRAINING = dict.fromkeys(("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout"), _NUMBER)
-TRAINING["bf16"] = _FLAG
 DISTILLING = dict.fromkeys(("temperature", "distill_weight", "hidden_weight"), _NUMBER)
-SAMPLE = {**dict.fromkeys(("rows", "dev_rows", "max_length"), _whole(2)), "dense": _ANY, "pyramid": _ANY}
+TRAINING: Checks = {
+    **dict.fromkeys(("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout"), _NUMBER),
+    "bf16": ("true or false", lambda v: isinstance(v, bool)),
+}
+TRAININGS: Checks = {"dense": TRAINING, "pyramid": {**TRAINING, **DISTILLING}}
+SAMPLE: Checks = {**dict.fromkeys(("rows", "dev_rows", "max_length"), _whole(2)), **TRAININGS}
 # What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs, and
-# how it learns from the dense model if it does.
+# for methods that learn from the dense model, how they do.
 CONFIG_KEYS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
-VARIANT = {"of": _ANY, **dict.fromkeys(CONFIG_KEYS, _ANY), **DISTILLING}
+VARIANT: Checks = {"of": _ANY, **dict.fromkeys(CONFIG_KEYS, _ANY), **DISTILLING}
 MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 SCHEDULE_KEYS = {
     "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n", "random"),
@@ -50,28 +54,27 @@ SCHEDULE_KEYS = {
 }
 STARTS = ("dense", "pretrained")
 SELECTIONS = ("train", "inference")
-EXPERIMENT: dict[str, Check] = {
+
+
+def _are_seeds(value: Any) -> bool:
+    return isinstance(value, list) and 0 < len(value) == len(set(map(str, value))) and all(map(_whole(0)[1], value))
+
+
+EXPERIMENT: Checks = {
     "name": (
         "a word that can name a file",
         lambda v: isinstance(v, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", v) is not None,
     ),
-    "model": ("a folder or a name on the hub", lambda v: isinstance(v, str)),
-    **dict.fromkeys(("tasks", "methods", "seeds", "measure", "start", "selection", "dense", "pyramid"), _ANY),
-    **dict.fromkeys(("title", "question"), ("a text", lambda v: isinstance(v, str))),
-    "variants": _TABLE,
-    "configurations": (f"a table with {', '.join(SCHEDULE_KEYS)}", lambda v: isinstance(v, dict)),
+    "title": _TEXT,
+    "question": _TEXT,
+    "model": ("a folder or a name on the hub", _TEXT[1]),
+    **dict.fromkeys(("tasks", "methods", "start", "selection"), _ANY),
+    "seeds": ("a list of different whole numbers of at least 0", _are_seeds),
+    "measure": (f"true, false or a table with {', '.join(MEASURE_DEFAULTS)}", lambda v: isinstance(v, bool | dict)),
+    **TRAININGS,
+    "variants": ("a table", lambda v: isinstance(v, dict)),
+    "configurations": dict.fromkeys(SCHEDULE_KEYS, _TABLES),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """What of a task is used, and how it is trained where that differs from the task's own settings."""
-
-    rows: int | None = None
-    dev_rows: int | None = None
-    max_length: int | None = None
-    dense: Mapping[str, Any] = field(default_factory=dict)
-    pyramid: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +82,13 @@ class Study:
     """A checked experiment.
 
     Attributes:
-        name: Of the folder that results go to.
+        name: Of the file that results go to.
         title: What reports call it; its name if empty.
         question: What it compares and why, for reports.
-        model: The pretrained model by name; where it lies can be said on the command line.
-        tasks: Task -> what of it is used.
-        methods: By name: those of `METHODS` that are wanted, and the experiment's own variants.
+        model: The name of the pretrained model; the command line can say where it is.
+        tasks: Task -> what differs from the task's own: rows, dev_rows, max_length, and training as in `dense` and
+            `pyramid`.
+        methods: By name: the wanted ones of `METHODS`, and the experiment's variants.
         configurations: Kind of method -> its schedules.
         seeds: One trial each.
         start: "dense": pyramids start from the dense classifier of the same seed; "pretrained": from the model.
@@ -98,7 +102,7 @@ class Study:
     title: str = ""
     question: str = ""
     model: str | None = None
-    tasks: Mapping[str, Sample]
+    tasks: Mapping[str, Mapping[str, Any]]
     methods: Mapping[str, Method]
     configurations: Mapping[str, tuple[Schedule, ...]]
     seeds: tuple[int, ...] = (0,)
@@ -109,7 +113,7 @@ class Study:
     measure: Mapping[str, int] | None = None
 
     def cells(self, tasks: Mapping[str, Task]) -> list[Cell]:
-        """All cells, in an order in which a part is of use: one seed after another, cheap tasks and cells first.
+        """All cells, ordered so that a partial run is useful: seed by seed, cheap tasks and cells first.
 
         Args:
             tasks: The known tasks, `arena.STUDY_TASKS`.
@@ -118,55 +122,55 @@ class Study:
             raise ExperimentError("\n".join(str(UnknownNameError("task", name, tasks)) for name in unknown))
         cells = []
         for seed in self.seeds:
-            blocks = [self._block(task, tasks[task], seed) for task in self.tasks]
-            blocks.sort(key=lambda block: block[0].weight)
-            for dense, *others in blocks:
-                cells += [dense, *sorted(others, key=lambda cell: cell.weight)]
+            dense_cells = [self._dense(name, tasks[name], seed) for name in self.tasks]
+            for dense in sorted(dense_cells, key=lambda cell: cell.weight):
+                pyramids = self._pyramids(dense, tasks[dense.task])
+                cells += [dense, *sorted(pyramids, key=lambda cell: cell.weight)]
         return cells
 
-    def _block(self, name: str, task: Task, seed: int) -> list[Cell]:
-        """The cells of one task and seed, the dense one first."""
-        sample = self.tasks[name]
+    def _training(self, task: Task, kind: str, **method: Any) -> dict[str, Any]:
+        """How a dense classifier or a pyramid is trained. Numbers are floats: 3 and 3.0 epochs are the same cell."""
         own = {"epochs": task.epochs, "batch_size": task.batch_size, "learning_rate": task.learning_rate}
-        dense = Cell(
+        every = {**own, **getattr(self, kind), **self.tasks[task.name].get(kind, {}), **method}
+        return {key: value if key in ("batch_size", "bf16") else float(value) for key, value in every.items()}
+
+    def _dense(self, name: str, task: Task, seed: int) -> Cell:
+        sample = self.tasks[name]
+        return Cell(
             model=self.model,
             task=name,
-            rows=sample.rows,
-            dev_rows=sample.dev_rows,
-            max_length=sample.max_length or task.max_length,
+            rows=sample.get("rows"),
+            dev_rows=sample.get("dev_rows"),
+            max_length=sample.get("max_length") or task.max_length,
             method=DENSE,
             schedule=None,
             settings={},
-            training=_plain({**own, **self.dense, **sample.dense}),
+            training=self._training(task, "dense"),
             distills=False,
             seed=seed,
             start="pretrained",
             dense=None,
         )
-        training = {**own, **self.pyramid, **sample.pyramid}
-        return [
-            dense,
-            *(
-                self._pyramid(dense, method, schedule, {**training, **method.training})
-                for method in self.methods.values()
-                for schedule in self.configurations[kind_of(method, name)]
-            ),
-        ]
 
-    def _pyramid(self, dense: Cell, method: Method, schedule: Schedule, training: Mapping[str, Any]) -> Cell:
+    def _pyramids(self, dense: Cell, task: Task) -> list[Cell]:
         untrained = self.selection == "inference"
         from_dense = untrained or self.start == "dense"
-        used = {key: value for key, value in training.items() if method.distills or key not in DISTILLING}
-        return replace(
-            dense,
-            method=method.name,
-            schedule=schedule,
-            settings=method.settings,
-            training=None if untrained else _plain(used),
-            distills=method.distills,
-            start="dense" if from_dense else "pretrained",
-            dense=dense.key if from_dense or method.distills else None,
-        )
+        cells = []
+        for method in self.methods.values():
+            training = self._training(task, "pyramid", **method.training)
+            used = {key: value for key, value in training.items() if method.distills or key not in DISTILLING}
+            cell = replace(
+                dense,
+                method=method.name,
+                settings=method.settings,
+                training=None if untrained else used,
+                distills=method.distills,
+                start="dense" if from_dense else "pretrained",
+                dense=dense.key if from_dense or method.distills else None,
+            )
+            schedules = self.configurations[kind_of(method, dense.task)]
+            cells += [replace(cell, schedule=schedule) for schedule in schedules]
+        return cells
 
 
 def load_study(path: str | Path) -> Study:
@@ -198,7 +202,7 @@ def read_study(data: Mapping[str, Any]) -> Study:
         ((0,), 0.5)
     """
     reader = _Reader()
-    study = reader.study(data)
+    study = reader.study({"name": None, **data})
     if reader.problems:
         raise ExperimentError("\n  ".join(["this experiment cannot be run:", *reader.problems]))
     return study
@@ -210,28 +214,28 @@ class _Reader:
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def study(self, data: Mapping[str, Any]) -> Study:
-        data = {"name": None, **data}
+    def study(self, data: dict[str, Any]) -> Study:
         found = self.table("", data, EXPERIMENT)
-        methods = self.methods(data.get("methods"), self.variants(found.get("variants", {})))
+        methods = self.methods(data.get("methods"), self.variants(found.pop("variants", {})))
         tasks = self.tasks(data.get("tasks"))
-        return Study(
-            name=str(found.get("name")),
-            title=found.get("title", ""),
-            question=found.get("question", ""),
-            model=found.get("model"),
-            tasks=tasks,
-            methods=methods,
-            configurations=self.configurations(found.get("configurations", {}), methods, tuple(tasks)),
-            seeds=self.seeds(data.get("seeds", [0])),
-            start=self.choice("start", data, STARTS),
-            selection=self.selection(data, methods),
-            dense=self.table("dense", data.get("dense", {}), TRAINING),
-            pyramid=self.table("pyramid", data.get("pyramid", {}), TRAINING | DISTILLING),
-            measure=self.measure(data.get("measure", False)),
-        )
+        read = {
+            "name": str(data["name"]),
+            "tasks": tasks,
+            "methods": methods,
+            "configurations": self.configurations(found.get("configurations", {}), methods, tuple(tasks)),
+            "seeds": tuple(found.get("seeds", [0])),
+            "start": self.choice("start", data, STARTS),
+            "selection": self.choice("selection", data, SELECTIONS),
+            "measure": self.measure(found.get("measure", False)),
+        }
+        taught = [name for name, method in methods.items() if method.distills]
+        if read["selection"] == "inference" and taught:
+            self.problems.append(
+                f"selection = 'inference' trains no pyramid, so {', '.join(taught)} cannot learn; leave it out"
+            )
+        return Study(**{key: found[key] for key in EXPERIMENT if key in found} | read)
 
-    def table(self, where: str, table: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
+    def table(self, where: str, table: Any, checks: Checks) -> dict[str, Any]:
         """The entries of a table that are right."""
         if not isinstance(table, dict):
             self.problems.append(f"{where} must be a table with {', '.join(checks)}, got {table!r}")
@@ -239,11 +243,13 @@ class _Reader:
         self.keys(where, table, checks)
         right = {}
         for key, value in table.items():
-            wanted, is_right = checks.get(key, _ANY)
-            if is_right(value):
+            place, check = f"{where}.{key}".lstrip("."), checks.get(key, _ANY)
+            if isinstance(check, Mapping):
+                right[key] = self.table(place, value, check)
+            elif check[1](value):
                 right[key] = value
             else:
-                self.problems.append(f"{where}{'.' if where else ''}{key} must be {wanted}, got {value!r}")
+                self.problems.append(f"{place} must be {check[0]}, got {value!r}")
         return right
 
     def keys(self, where: str, table: Mapping[str, Any], known: Iterable[str]) -> bool:
@@ -257,15 +263,6 @@ class _Reader:
         if value not in known:
             self.problems.append(str(UnknownNameError(key, value, known)))
         return str(value)
-
-    def selection(self, data: Mapping[str, Any], methods: Mapping[str, Method]) -> str:
-        selection = self.choice("selection", data, SELECTIONS)
-        taught = [name for name, method in methods.items() if method.distills]
-        if selection == "inference" and taught:
-            self.problems.append(
-                f"selection = 'inference' trains no pyramid, so {', '.join(taught)} cannot learn; leave it out"
-            )
-        return selection
 
     def names(self, key: str, value: Any) -> list[str]:
         if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
@@ -286,17 +283,17 @@ class _Reader:
             elif table["of"] not in METHODS:
                 self.problems.append(f"{where}: {UnknownNameError('method', table['of'], METHODS)}")
             else:
-                made[name] = self.variant(name, METHODS[table["of"]], self.table(where, table, VARIANT))
+                found, of = self.table(where, table, VARIANT), METHODS[table["of"]]
+                taught = {key: value for key, value in found.items() if key in DISTILLING}
+                if taught and not of.distills:
+                    able = ", ".join(method.name for method in METHODS.values() if method.distills)
+                    self.problems.append(
+                        f"{where}: only methods that learn from the dense model ({able}) take {', '.join(taught)}"
+                    )
+                settings = of.settings | {key: value for key, value in found.items() if key in CONFIG_KEYS}
+                summary = f"{of.name} with other settings"
+                made[name] = replace(of, name=name, summary=summary, settings=settings, training=taught)
         return made
-
-    def variant(self, name: str, of: Method, table: Mapping[str, Any]) -> Method:
-        taught = {key: value for key, value in table.items() if key in DISTILLING}
-        if taught and not of.distills:
-            able = ", ".join(method.name for method in METHODS.values() if method.distills)
-            self.problems.append(
-                f"variants.{name}: only methods that learn from the dense model ({able}) take {', '.join(taught)}"
-            )
-        return variant(name, of, {key: value for key, value in table.items() if key in CONFIG_KEYS}, taught)
 
     def methods(self, value: Any, variants: Mapping[str, Method]) -> dict[str, Method]:
         names, known = self.names("methods", value), {**METHODS, **variants}
@@ -304,44 +301,25 @@ class _Reader:
         self.problems += [f"variants.{name} is not in methods" for name in variants if name not in names]
         return {name: known[name] for name in names if name in known}
 
-    def tasks(self, value: Any) -> dict[str, Sample]:
+    def tasks(self, value: Any) -> dict[str, Mapping[str, Any]]:
         if not isinstance(value, dict):
-            return {name: Sample() for name in self.names("tasks", value)}
+            return {name: {} for name in self.names("tasks", value)}
         if not value:
             self.problems.append("tasks is empty; name at least one")
-        return {name: self.sample(f"tasks.{name}", table) for name, table in value.items()}
-
-    def sample(self, where: str, table: Any) -> Sample:
-        found = self.table(where, table, SAMPLE)
-        for key, checks in (("dense", TRAINING), ("pyramid", TRAINING | DISTILLING)):
-            found[key] = self.table(f"{where}.{key}", found.get(key, {}), checks)
-        return Sample(**{key: found[key] for key in SAMPLE if key in found})
-
-    def seeds(self, value: Any) -> tuple[int, ...]:
-        right = isinstance(value, list) and value and len(set(map(str, value))) == len(value)
-        if not right or not all(_whole(0)[1](seed) for seed in value):
-            self.problems.append(f"seeds must be a list of different whole numbers of at least 0, got {value!r}")
-            return ()
-        return tuple(value)
+        return {name: self.table(f"tasks.{name}", table, SAMPLE) for name, table in value.items()}
 
     def configurations(
         self, value: Mapping[str, Any], methods: Mapping[str, Method], tasks: tuple[str, ...]
     ) -> dict[str, tuple[Schedule, ...]]:
-        self.keys("configurations", value, SCHEDULE_KEYS)
         for kind in SCHEDULE_KEYS:
-            who = [
-                name for name, method in methods.items() if kind in {kind_of(method, task) for task in tasks or ("",)}
-            ]
-            if who and not value.get(kind):
+            users = [name for name, of in methods.items() if kind in {kind_of(of, task) for task in tasks or ("",)}]
+            if users and not value.get(kind):
                 self.problems.append(
-                    f"configurations.{kind} is missing, and {', '.join(who)} takes its configurations from there"
+                    f"configurations.{kind} is missing, and {', '.join(users)} takes its configurations from there"
                 )
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in SCHEDULE_KEYS}
 
-    def schedules(self, kind: str, entries: Any) -> list[Schedule]:
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            self.problems.append(f"configurations.{kind} must be a list of tables, got {entries!r}")
-            return []
+    def schedules(self, kind: str, entries: list[dict[str, Any]]) -> list[Schedule]:
         made: list[Schedule] = []
         for number, entry in enumerate(entries, start=1):
             where = f"configurations.{kind}, entry {number}"
@@ -358,18 +336,14 @@ class _Reader:
             made.append(schedule)
         return made
 
-    def measure(self, value: Any) -> dict[str, int] | None:
-        if not isinstance(value, bool | dict):
-            self.problems.append(
-                f"measure must be true, false or a table with {', '.join(MEASURE_DEFAULTS)}, got {value!r}"
-            )
-        if not isinstance(value, dict):
-            return MEASURE_DEFAULTS if value is True else None
-        return {**MEASURE_DEFAULTS, **self.table("measure", value, dict.fromkeys(MEASURE_DEFAULTS, _whole(1)))}
+    def measure(self, value: bool | dict[str, Any]) -> dict[str, int] | None:
+        if isinstance(value, dict):
+            return MEASURE_DEFAULTS | self.table("measure", value, dict.fromkeys(MEASURE_DEFAULTS, _whole(1)))
+        return MEASURE_DEFAULTS if value else None
 
 
 def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
-    """The schedule that an entry of `configurations` stands for; its keys decide which kind it is.
+    """The schedule that an entry of `configurations` describes; its keys decide which kind it is.
 
     Example:
         >>> make_schedule("select", {"keep_ratio": 0.25, "last_layer": 3}).kind
@@ -387,8 +361,3 @@ def make_schedule(kind: str, entry: Mapping[str, Any]) -> Schedule:
     if "lengths" in fields:
         return Schedule.custom(**fields)
     return Schedule.exponential(**fields) if "last_layer" in fields else Schedule.constant(**fields)
-
-
-def _plain(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers in one form: 3 and 3.0 epochs are the same cell."""
-    return {key: value if key in ("batch_size", "bf16") else float(value) for key, value in training.items()}

@@ -1,8 +1,8 @@
 """The results of a study: one JSON Lines file that is only appended to, and locks that end with their process.
 
-A line with "key" is a record, and the last line of a key counts. What many records share (machine, commit and weights)
-is written once, on a line without a key; records refer to it by the number in "at". Lines are appended under a lock, in
-one write. A line that a killed process wrote in part has no newline: it is ignored, and removed by the next write.
+A line with "key" is a record; the last line of a key counts. What many records share (machine, commit and weights) is
+written once, on a line without a key, and records refer to it by the number in "at". Lines are appended under a lock,
+in one write. A line that a killed process wrote in part has no newline: it is ignored, and the next write removes it.
 """
 
 from __future__ import annotations
@@ -12,52 +12,58 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from ...errors import PyramidError
 from ...files import check_writable
-from .grid import Cell
 
 SUFFIX = ".jsonl"
 STATES = ("done", "failed", "running", "left")
 SHARED = ("machine", "commit", "weights")
 
 
-@dataclass
-class Lock:
-    """The right to do something alone. The system releases it when the process ends, however it ends."""
+def take_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
+    """The lock of a file, or None while another process has it; any number of processes can hold a shared one.
 
-    file: IO[str]
-
-    def release(self) -> None:
-        """Lets others have it."""
-        self.file.close()
-
-
-def take_lock(path: Path, *, shared: bool = False) -> Lock | None:
-    """The lock of a file, or None while another process has it; any number of processes can hold a shared one."""
+    Closing the returned file releases the lock. The system does so too when the process ends, however it ends.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = open(path, "a")  # noqa: SIM115 - the lock lives as long as the file is open
-    for attempt in range(3):  # `Store.is_locked` holds it for a moment
+    for attempt in range(3):  # `Store.state` holds it for a moment
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(0.02 * attempt)
         else:
-            return Lock(file)
+            return file
     file.close()
     return None
+
+
+@contextmanager
+def machine(work: str | Path, *, alone: bool) -> Iterator[None]:
+    """Keeps cells and measurements apart: runners share a work folder, but measuring speeds needs it exclusively."""
+    check_writable(Path(work))
+    lock = take_lock(Path(work) / ".locks" / "machine", shared=not alone)
+    if lock is None:
+        reason = (
+            "cells are being run, or speeds measured, with the work folder {}; speeds are measured alone"
+            if alone
+            else "speeds are being measured with the work folder {}, and cells would slow them down"
+        )
+        raise PyramidError(f"{reason.format(work)}: give the same command again when that has ended")
+    with lock:
+        yield
 
 
 class Store:
     """Records by key, in one file. Several processes can write to it at once.
 
     Args:
-        path: The file. It need not exist. Results of version 0.1, in a folder of the same name without the suffix, are
+        path: The file; it need not exist. Results of version 0.1, in a folder of the same name without the suffix, are
             read as well.
 
     Example:
@@ -69,7 +75,7 @@ class Store:
     """
 
     _inode: int
-    _end: int  # what is before it has been read
+    _end: int  # everything before it has been read
     _shared: dict[int, dict[str, Any]]
     _records: dict[str, dict[str, Any]]
 
@@ -85,7 +91,13 @@ class Store:
     @property
     def records(self) -> dict[str, dict[str, Any]]:
         """All records by key, in the order in which they were first written."""
-        self._refresh()
+        try:
+            with open(self.path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                self._read_new_lines(file)
+        except FileNotFoundError:
+            if self._end:
+                self._forget()
         return self._records
 
     def read(self, key: str) -> dict[str, Any] | None:
@@ -99,7 +111,7 @@ class Store:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self._take(file)
+            self._read_new_lines(file)
             file.truncate(self._end)
             lines = [entry]
             if shared:
@@ -111,17 +123,7 @@ class Store:
                 raise OSError(errno.ENOSPC, "No space left on device")
             os.fsync(file.fileno())
 
-    def _refresh(self) -> None:
-        """Reads what was appended since the last time."""
-        try:
-            with open(self.path, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH)
-                self._take(file)
-        except FileNotFoundError:
-            if self._end:
-                self._forget()
-
-    def _take(self, file: Any) -> None:
+    def _read_new_lines(self, file: Any) -> None:
         found = os.fstat(file.fileno())
         if found.st_ino != self._inode or found.st_size < self._end:
             self._forget()
@@ -158,90 +160,27 @@ class Store:
                     f"{file} is damaged ({error}); remove it, and what it held will be run again"
                 ) from error
 
-    def done(self, key: str) -> dict[str, Any] | None:
-        """The record of a cell that is done, or None."""
-        record = self.read(key)
-        return record if record is not None and record["status"] == "done" else None
-
     def status(self, key: str) -> str | None:
         """Whether a cell is "done" or "failed"; None when there is no record."""
-        record = self.read(key)
-        return None if record is None else str(record["status"])
+        return (self.read(key) or {}).get("status")
 
-    def _lock_file(self, key: str) -> Path:
-        return self.path.parent / ".locks" / self.path.stem / key
-
-    def lock(self, key: str) -> Lock | None:
-        """The right to run a cell, or None while another process has it."""
-        return take_lock(self._lock_file(key))
-
-    def is_locked(self, key: str) -> bool:
-        """Whether some process runs this cell now."""
-        if not self._lock_file(key).exists():
-            return False
-        lock = self.lock(key)
-        if lock is not None:
-            lock.release()
-        return lock is None
+    def done(self, key: str) -> dict[str, Any] | None:
+        """The record of a cell that is done, or None."""
+        return self.read(key) if self.status(key) == "done" else None
 
     def state(self, key: str) -> str:
         """One of `STATES`."""
         status = self.status(key)
-        if status != "done" and self.is_locked(key):
-            return "running"
+        if status != "done" and self._lock_file(key).exists():
+            lock = self.lock(key)
+            if lock is None:
+                return "running"
+            lock.close()
         return status or "left"
 
+    def lock(self, key: str) -> IO[str] | None:
+        """The right to run a cell, or None while another process has it; closing the file gives it back."""
+        return take_lock(self._lock_file(key))
 
-@contextmanager
-def machine(work: str | Path, *, alone: bool) -> Iterator[None]:
-    """Keeps cells and measurements apart: runners share a work folder, but one that measures speeds has it alone."""
-    check_writable(Path(work))
-    lock = take_lock(Path(work) / ".locks" / "machine", shared=not alone)
-    if lock is None:
-        reason = (
-            "cells are being run, or speeds measured, with the work folder {}; speeds are measured alone"
-            if alone
-            else "speeds are being measured with the work folder {}, and cells would slow them down"
-        )
-        raise PyramidError(f"{reason.format(work)}: give the same command again when that has ended")
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-class Pace:
-    """Guesses the time that cells will take from those that are done: seconds for a unit of work, by task.
-
-    Args:
-        weight: The work that a cell is.
-    """
-
-    def __init__(self, weight: Callable[[Cell], float] = lambda cell: cell.weight) -> None:
-        self._weight = weight
-        self._spent: dict[str, tuple[float, float]] = {}
-
-    def add(self, cell: Cell, seconds: float) -> None:
-        """Takes note of a cell that is done."""
-        total, weight = self._spent.get(cell.task, (0.0, 0.0))
-        self._spent[cell.task] = (total + seconds, weight + self._weight(cell))
-
-    def seconds(self, cells: Iterable[Cell], at_once: int = 1) -> float | None:
-        """The seconds that `cells` will take, or None when nothing is known."""
-        if not self._spent:
-            return None
-        total, weight = (sum(column) for column in zip(*self._spent.values(), strict=True))
-        left = 0.0
-        for cell in cells:
-            seconds, work = self._spent.get(cell.task, (total, weight))
-            left += self._weight(cell) * seconds / work
-        return left / at_once
-
-    @classmethod
-    def of(cls, cells: Iterable[Cell], store: Store) -> Pace:
-        """The pace of the cells that are done already."""
-        pace = cls()
-        for cell in cells:
-            if record := store.done(cell.key):
-                pace.add(cell, record["seconds"]["total"])
-        return pace
+    def _lock_file(self, key: str) -> Path:
+        return self.path.parent / ".locks" / self.path.stem / key

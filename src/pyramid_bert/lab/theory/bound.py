@@ -102,12 +102,12 @@ def right_hand_sides(row: Measured, constants: Constants) -> dict[str, float]:
     """
     products = [math.prod(constants.layer[j:]) for j in range(len(row.lengths))]
     replaced = [row.n - length for length in row.lengths]
-    delta = max(row.radius)
+    largest = [max(row.radius)] * len(replaced)
     sums = {
-        "printed": sum(delta * many * product for many, product in zip(replaced, products, strict=True)),
-        "layer_radii": sum(r * many * product for r, many, product in zip(row.radius, replaced, products, strict=True)),
-        "moved": sum(moved * product for moved, product in zip(row.moved, products, strict=True)),
-        "direct": sum(moved * above for moved, above in zip(row.moved, constants.above, strict=True)),
+        "printed": sum(map(math.prod, zip(largest, replaced, products, strict=True))),
+        "layer_radii": sum(map(math.prod, zip(row.radius, replaced, products, strict=True))),
+        "moved": sum(map(math.prod, zip(row.moved, products, strict=True))),
+        "direct": sum(map(math.prod, zip(row.moved, constants.above, strict=True))),
     }
     return {name: constants.head * value for name, value in sums.items()}
 
@@ -143,46 +143,43 @@ class TheoremReport:
         "loose" is the mean bound over the mean change; None if the loss does not change. The margin of an input is the
         bound minus the change; no input violates the bound if the least margin is at least 0.
         """
-        found: dict[str, list[float]] = {name: [] for name in BOUNDS}
-        for row in self.rows:
-            for name, value in right_hand_sides(row, self.constants).items():
-                found[name].append(value)
-        mean = self.observed["mean"]
-        return {
-            name: {
-                **_mean_and_max(values),
-                "loose": None if mean == 0 else sum(values) / len(values) / mean,
-                "least_margin": min(value - row.loss_change for value, row in zip(values, self.rows, strict=True)),
+        sides = [right_hand_sides(row, self.constants) for row in self.rows]
+        changes, mean = [row.loss_change for row in self.rows], self.observed["mean"]
+        table = {}
+        for name in BOUNDS:
+            values = [side[name] for side in sides]
+            about = _mean_and_max(values)
+            table[name] = {
+                **about,
+                "loose": None if mean == 0 else about["mean"] / mean,
+                "least_margin": min(value - change for value, change in zip(values, changes, strict=True)),
             }
-            for name, values in found.items()
-        }
+        return table
 
     def layers(self) -> list[dict[str, Any]]:
         """By layer: mean and max of N − l_j, δ_j and what is moved, and the constants by where they come from."""
-        table = []
-        for j in range(len(self.constants.layer)):
-            table.append(
-                {
-                    "layer": j + 1,
-                    "replaced": _mean_and_max([row.n - row.lengths[j] for row in self.rows]),
-                    "radius": _mean_and_max([row.radius[j] for row in self.rows]),
-                    "moved": _mean_and_max([row.moved[j] for row in self.rows]),
-                    "layer_constant": self.constants.layer[j],
-                    "layer_from_pyramid": max(row.layer[j] for row in self.rows),
-                    "layer_from_random": max(row.layer_random[j] for row in self.rows),
-                    "product_above": math.prod(self.constants.layer[j:]),
-                    "direct_constant": self.constants.above[j],
-                    "direct_from_pyramid": max(row.above[j] for row in self.rows),
-                    "direct_from_random": max(row.above_random[j] for row in self.rows),
-                }
-            )
-        return table
+        return [
+            {
+                "layer": j + 1,
+                "replaced": _mean_and_max([row.n - row.lengths[j] for row in self.rows]),
+                "radius": _mean_and_max([row.radius[j] for row in self.rows]),
+                "moved": _mean_and_max([row.moved[j] for row in self.rows]),
+                "layer_constant": self.constants.layer[j],
+                "layer_from_pyramid": max(row.layer[j] for row in self.rows),
+                "layer_from_random": max(row.layer_random[j] for row in self.rows),
+                "product_above": math.prod(self.constants.layer[j:]),
+                "direct_constant": self.constants.above[j],
+                "direct_from_pyramid": max(row.above[j] for row in self.rows),
+                "direct_from_random": max(row.above_random[j] for row in self.rows),
+            }
+            for j in range(len(self.constants.layer))
+        ]
 
     def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
         """A JSON-ready dict; with the measurements of each input if `rows`."""
         data = {
             "inputs": len(self.rows),
-            "mean_tokens": sum(row.n for row in self.rows) / len(self.rows),
+            "mean_tokens": _mean_and_max([row.n for row in self.rows])["mean"],
             "loss": self.loss,
             "dense_loss": _mean_and_max([row.loss for row in self.rows])["mean"],
             "observed": self.observed,
@@ -200,14 +197,15 @@ class TheoremReport:
     def sentence(self) -> str:
         """The factor by which the bound is loose, in words."""
         bounds, seen = self.bounds(), self.observed["mean"]
-        printed, direct = bounds["printed"], bounds["direct"]
+        printed = bounds["printed"]["mean"]
         if seen == 0:
-            return f"The loss did not change on these {len(self.rows)} inputs; the bound is {printed['mean']:.3g}."
+            return f"The loss did not change on these {len(self.rows)} inputs; the bound is {printed:.3g}."
+        loose = {name: shown(bound["loose"]) for name, bound in bounds.items()}
         return (
             f"On {len(self.rows)} inputs the loss changes by {seen:.3g} on average and Theorem 1 allows "
-            f"{printed['mean']:.3g}: it is loose by a factor of {shown(printed['loose'])}. With each layer's own "
-            f"radius {shown(bounds['layer_radii']['loose'])}, with the measured movement "
-            f"{shown(bounds['moved']['loose'])}, with one constant from each layer to CLS {shown(direct['loose'])}."
+            f"{printed:.3g}: it is loose by a factor of {loose['printed']}. With each layer's own radius "
+            f"{loose['layer_radii']}, with the measured movement {loose['moved']}, with one constant from each layer "
+            f"to CLS {loose['direct']}."
         )
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ...core.coreset import CentersPerStep, k_center_greedy
 from ...errors import MissingExtraError, PyramidError
-from ...families import embeddings_of, has_head, logits_of_cls, pyramid_encoder, pyramidize
+from ...families import has_head, logits_of_cls, pyramid_encoder, pyramidize
 from ...schedule.base import Schedule
 from ...text.batches import Encoded, collate, sorted_batches
-from .measure import HalfSteps
+from .measure import HalfSteps, embedded, key_bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,33 +105,26 @@ class _Runner:
     """A dense classifier, half a layer at a time, for a batch with pads."""
 
     def __init__(self, model: Any) -> None:
-        self.model = copy.deepcopy(model).eval()
-        pyramidize(self.model, Schedule.constant(0.5))  # for its view of the layers: nothing is dropped here
+        # A pyramid only for its view of the layers: nothing is dropped here.
+        self.model = pyramidize(copy.deepcopy(model).eval(), Schedule.constant(0.5))
         encoder = pyramid_encoder(self.model)
         assert encoder is not None
         self.steps = HalfSteps(encoder)
 
     def states(self, batch: dict[str, Tensor]) -> tuple[list[Tensor], Tensor]:
         """The states (B, N, D) after 0, 1, .. 2L halves, and the mask (B, N)."""
-        given = {name: batch[name] for name in ("input_ids", "token_type_ids") if name in batch}
-        mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()  # none where no row has pads
-        hidden = embeddings_of(self.model)(**given)
-        return self.steps.states(hidden, _bias(mask, hidden.dtype)), mask
+        mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()  # none if no row has pads
+        hidden = embedded(self.model, batch)
+        return self.steps.states(hidden, key_bias(mask, hidden.dtype)), mask
 
     def without(self, hidden: Tensor, mask: Tensor, token: Tensor, layer: int) -> Tensor:
         """Predictions (B,) when no token attends to `token` (B,) after `layer`, whose output is `hidden`."""
         left = mask.scatter(1, token[:, None], False)
-        return self.predict(self.steps.run(hidden, 2 * layer, self.steps.last, _bias(left, hidden.dtype)))
+        return self.predict(self.steps.run(hidden, 2 * layer, self.steps.last, key_bias(left, hidden.dtype)))
 
     def predict(self, hidden: Tensor) -> Tensor:
         """The class (B,) that the last state (B, N, D) means."""
         return logits_of_cls(self.model, hidden).argmax(1)
-
-
-def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to the logits of keys, (B, 1, 1, N)."""
-    bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
-    return bias[:, None, None]
 
 
 def _report(layer: int, m: CentersPerStep, reference: Tensor, found: Tensor) -> Importance:

@@ -15,12 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.encoder import PyramidEncoder
-from ...core.loop import Nobody, Pass, Step, run
+from ...core.loop import Pass, Recorder, Step, run
 from ...core.record import Trace
 from ...core.reducer import Decision
 from ...core.selectors import Grouper, get_selector
 from ...core.tokens import Tokens
-from ...cost import Placement
 from ...errors import PyramidError
 from ...families import embeddings_of, has_head, logits_of_cls, pyramid_encoder, pyramid_settings, pyramidize
 from ...text.batches import Encoded, collate
@@ -61,7 +60,7 @@ def measure_theorem(
     rows = []
     for number, item in enumerate(items):
         with torch.no_grad():
-            hidden = embeddings_of(star)(**_inputs(item, star.device))  # (1, N, D)
+            hidden = embedded(star, collate([item], 0))  # (1, N, D)
         loss = _loss_of(star, None if targets is None else targets[number])
         rows.append(measure_input(encoder, hidden, loss, directions=directions, generator=generator))
         if after_each is not None:
@@ -85,7 +84,7 @@ def _check(model: Any, settings: Any, items: Sequence[Encoded], targets: Any, di
         raise PyramidError(f"the theorem needs a classifier and its loss; {type(model).__name__} has none")
     if isinstance(get_selector(settings.selector), Grouper):
         raise PyramidError(
-            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem says nothing of it; "
+            f"the selector {settings.selector!r} averages tokens and keeps none, so the theorem does not apply; "
             "measure a core-set with the same schedule instead: `pyramid-bert theory --selector coreset`, or "
             "pyramidize(model, schedule, 'coreset')"
         )
@@ -125,57 +124,46 @@ def measure_input(
         generator: Of these.
     """
     steps = HalfSteps(encoder)
-    places = replacement_places(encoder.plan.placement, len(encoder.layer))
-    stops = [*places[1:], steps.last]
+    first = {"input": 0, "middle": 1, "end": 2}[encoder.plan.placement]
+    places = range(first, first + steps.last, 2)  # after how many halves each layer replaces tokens
     dense = steps.states(hidden)
-    star = _recorded(encoder, hidden)
+    star = _Star(hidden)
+    encoder.run(hidden, None, Pass(star, whole=True))
     cls = [dense[steps.last][:, 0]]  # of the dense model, then with the replacements of layers 1..j
-    radius, moved, layer, layer_random, above, above_random = ([] for _ in range(6))
-    for place, stop in zip(places, stops, strict=True):
-        before, after = star.before[place], star.after[place]
-        radius.append(float((after - before).norm(dim=2).max()))
-        moved.append(float((after - before).norm()))
-        cls.append(steps.run(after, place, steps.last)[:, 0] if moved[-1] else cls[-1])
-        above.append(_ratio(cls[-1] - cls[-2], after - before, cls[-1]))
-        difference = dense[place] - after
+    by_layer = []
+    for place, stop in zip(places, [*places[1:], steps.last], strict=True):
+        after = star.after[place]
+        change, difference = after - star.before[place], dense[place] - after
+        cls.append(steps.run(after, place, steps.last)[:, 0] if change.any() else cls[-1])
         came_out = dense[stop] - (star.before[stop] if stop > place else after)
-        layer.append(_ratio(came_out, difference, after))
-        tried = [
-            _random_ratios(steps, dense, place, stop, float(difference.norm()), generator) for _ in range(directions)
-        ]
-        layer_random.append(max(pair[0] for pair in tried))
-        above_random.append(max(pair[1] for pair in tried))
+        size = float(difference.norm())
+        tried = [_random_ratios(steps, dense, place, stop, size, generator) for _ in range(directions)]
+        by_layer.append(
+            {
+                "radius": float(change.norm(dim=2).max()),
+                "moved": float(change.norm()),
+                "layer": _ratio(came_out, difference, after),
+                "layer_random": max(layer for layer, _ in tried),
+                "above": _ratio(cls[-1] - cls[-2], change, cls[-1]),
+                "above_random": max(above for _, above in tried),
+            }
+        )
     losses = [loss(vector) for vector in cls]
     pairs = [(0, len(places)), *((j, j + 1) for j in range(len(places)))]
-    heads = [_scalar_ratio(losses[i] - losses[j], cls[i] - cls[j], cls[0]) for i, j in pairs]
+    heads = [_ratio(losses[i] - losses[j], cls[i] - cls[j], cls[0]) for i, j in pairs]
     size = float((cls[0] - cls[-1]).norm())
     noises = [_noise(cls[0], size, generator) for _ in range(directions)] if size else []
-    head_random = [_scalar_ratio(loss(cls[0] + noise) - losses[0], noise, cls[0]) for noise in noises]
+    head_random = [_ratio(loss(cls[0] + noise) - losses[0], noise, cls[0]) for noise in noises]
+    columns: dict[str, Any] = {name: tuple(found[name] for found in by_layer) for name in by_layer[0]}
     return Measured(
         n=hidden.shape[1],
         lengths=star.lengths,
-        radius=tuple(radius),
-        moved=tuple(moved),
-        layer=tuple(layer),
-        layer_random=tuple(layer_random),
-        above=tuple(above),
-        above_random=tuple(above_random),
+        **columns,
         head=max(heads),
         head_random=max(head_random, default=0.0),
         loss=losses[0],
         loss_change=abs(losses[-1] - losses[0]),
     )
-
-
-def replacement_places(placement: Placement, layers: int) -> list[int]:
-    """After how many halves of layers each layer replaces tokens.
-
-    Example:
-        >>> replacement_places("middle", 3), replacement_places("end", 3), replacement_places("input", 3)
-        ([1, 3, 5], [2, 4, 6], [0, 2, 4])
-    """
-    first = {"middle": 1, "end": 2, "input": 0}[placement]
-    return [first + 2 * j for j in range(layers)]
 
 
 class HalfSteps:
@@ -194,7 +182,7 @@ class HalfSteps:
             if step.half in ("attention", "feed_forward")
         ]
         tokens = Tokens(hidden, [n] * rows, masks=(bias,))
-        return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Nobody()).hidden
+        return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Recorder()).hidden
 
     def states(self, hidden: Tensor, bias: Tensor | None = None) -> list[Tensor]:
         """The states (B, N, D) of the dense model after 0, 1, .. 2L halves."""
@@ -209,8 +197,7 @@ class _Star(Trace):
 
     def __init__(self, hidden: Tensor) -> None:
         super().__init__()
-        self.before: list[Tensor] = [hidden]
-        self.after: list[Tensor] = [hidden]
+        self.before, self.after = [hidden], [hidden]
 
     def ran(self, step: Step, tokens: Tokens) -> None:
         if step.half in ("attention", "feed_forward"):
@@ -230,13 +217,6 @@ class _Star(Trace):
             left = entries.get(layer, min(left, entries.get(0, left)))
             found.append(left)
         return tuple(found)
-
-
-def _recorded(encoder: PyramidEncoder, hidden: Tensor) -> _Star:
-    """The states of a run of pyramid*."""
-    star = _Star(hidden)
-    encoder.run(hidden, None, Pass(star, whole=True))
-    return star
 
 
 def _random_ratios(
@@ -259,18 +239,22 @@ def _noise(like: Tensor, size: float, generator: torch.Generator | None) -> Tens
     return scaled
 
 
-def _ratio(out: Tensor, given: Tensor, scale: Tensor) -> float:
-    return _scalar_ratio(float(out.norm()), given, scale)
-
-
-def _scalar_ratio(out: float, given: Tensor, scale: Tensor) -> float:
+def _ratio(out: Tensor | float, given: Tensor, scale: Tensor) -> float:
     size = float(given.norm())
-    return abs(out) / size if size > _NOTHING * float(scale.norm()) else 0.0
+    return float(torch.as_tensor(out).norm()) / size if size > _NOTHING * float(scale.norm()) else 0.0
 
 
-def _inputs(item: Encoded, device: Any) -> dict[str, Tensor]:
-    batch = collate([item], 0)
-    return {name: batch[name].to(device) for name in ("input_ids", "token_type_ids") if name in batch}
+def embedded(model: Any, batch: dict[str, Tensor]) -> Tensor:
+    """The states (B, N, D) before the first layer."""
+    given = {name: batch[name].to(model.device) for name in ("input_ids", "token_type_ids") if name in batch}
+    hidden: Tensor = embeddings_of(model)(**given)
+    return hidden
+
+
+def key_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to the logits of keys, (B, 1, 1, N), to hide those where `mask` (B, N) is False."""
+    bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+    return bias[:, None, None]
 
 
 def _loss_of(model: Any, target: float | int | None) -> Callable[[Tensor], float]:

@@ -21,6 +21,7 @@ from ...families import base_model, pyramid_encoder
 from ...families.hub import pyramid_settings, pyramidize
 from ...schedule.base import Schedule
 from ...text.batches import Encoded, collate, sorted_batches
+from .measure import HalfSteps, embedded, key_bias
 
 _TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # most texts, fewest texts, and about how many tokens in all
 _BATCH = 16
@@ -58,12 +59,12 @@ class RadiusCurves:
         curves: list[Any] = [None] * len(chosen)
         for rows in sorted_batches([len(item) for item in chosen], _BATCH):
             batch = {name: x.to(dense.device) for name, x in collate([chosen[i] for i in rows], pad_id).items()}
-            mask = batch.get("attention_mask")
+            real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
             with torch.inference_mode():
-                states = _after_attention(dense, batch)
+                hidden = embedded(pyramid, batch)
+                states = HalfSteps(encoder).states(hidden, key_bias(real, hidden.dtype))[1::2]  # after attention
                 if encoder.by_sensitivity:
                     states = list(map(project, states, base_model(pyramid).sensitivity))
-                real = None if mask is None else mask.bool()
                 found = torch.stack([radius_curve(h, real, metric=encoder.reducer.space.metric) for h in states])
             for place, row in enumerate(rows):
                 curves[row] = found[:, place, : len(chosen[row])].cpu().numpy()  # (layers, n)
@@ -115,19 +116,3 @@ def _cls(model: Any, items: Sequence[Encoded], pad_id: int) -> Tensor:
         output = base_model(model)(**{name: tensor.to(model.device) for name, tensor in batch.items()})
         vectors.append(output[0][:, 0].float().cpu())
     return torch.cat(vectors)
-
-
-def _after_attention(dense: Any, batch: dict[str, Tensor]) -> list[Tensor]:
-    """The hidden states (B, N, D) after the attention of each layer, where a pyramid would choose."""
-    seen: list[Tensor] = []
-    handles = [
-        module.register_forward_hook(lambda _module, _given, output: seen.append(output[0]))
-        for name, module in dense.named_modules()
-        if name.endswith(".attention")
-    ]
-    try:
-        dense(**batch)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen

@@ -7,8 +7,10 @@ Long Range Arena (Tay et al., 2021). docs/design/0013-pathfinder.md lists the di
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
 
 import numpy as np
@@ -21,7 +23,8 @@ from .stamps import Stamps, stamps_of
 Point = tuple[float, float]  # (row, column) in pixels; integers are the middle of a pixel
 PAIR_TRIES = 2000
 DISTRACTOR_TRIES = 5
-_FREE_AT_LEAST = 0.01  # of the window, for another distractor
+_FREE_AT_LEAST = 0.01  # share of the window that must be free for another distractor
+_PARTS = 4  # pivots are rounded to quarters of a pixel
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Drawing:
 
     Attributes:
         image: (window, window), 8-bit grey.
-        label: 1 if the discs are at both ends of one long snake, 0 if each is at an end of another.
+        label: 1 if the discs are at both ends of one long snake, 0 if they are at ends of different snakes.
         snakes: The two long ones.
         distractors: The short ones.
         discs: The middles of the two discs.
@@ -64,7 +67,7 @@ class Drawing:
 
 
 def draw_pathfinder(settings: PathfinderSettings, seed: int, index: int) -> Drawing:
-    """Image number `index` of a seed: the same in any order, in any process, however many there are.
+    """Image number `index` of a seed. It depends on nothing else: not on order, processes or the number of images.
 
     Example:
         >>> drawing = draw_pathfinder(PathfinderSettings(), seed=0, index=0)
@@ -76,53 +79,34 @@ def draw_pathfinder(settings: PathfinderSettings, seed: int, index: int) -> Draw
     stamps, random = stamps_of(settings), Random(f"pathfinder:{seed}:{index}")
     label, origin = _below(2, random), _below(2, random)
     pair = _long_snakes(stamps, random)
-    distractors = _distractors(stamps, stamps.border | pair[0].taken | pair[1].taken, random)
+    short = _distractors(stamps, stamps.border | pair[0].taken | pair[1].taken, random)
     snakes = (pair[0].finished(), pair[1].finished())
-    terminal = origin if label else 1 - origin
-    discs = (snakes[origin].tips[0], snakes[terminal].tips[1])
-    image = _render(stamps, pair, distractors, discs)
-    return Drawing(image, label, snakes, tuple(snake.finished() for snake in distractors), discs)
+    discs = (snakes[origin].tips[0], snakes[origin if label else 1 - origin].tips[1])
+    image = _render(stamps, pair, short, discs)
+    return Drawing(image, label, snakes, tuple(snake.finished() for snake in short), discs)
 
 
 # ---- snakes ----
 
 
-@dataclass
 class _Growing:
-    """A snake that grows. Its last dash is stored apart, because the next one may come near it.
+    """A snake that grows, at first one dash that begins at a pixel.
 
     Attributes:
-        stamps: Of the settings.
         anchors: (row, column, degree) of the stamp of each dash.
-        dashes: Their ends.
-        degree: The direction of the last dash.
-        pivot: The point in the middle of the gap before the last dash.
         body: Bits that all dashes but the last take.
-        last: Bits that the last dash takes.
+        last: Bits that the last dash takes; apart, because the next dash may come near it.
     """
 
-    stamps: Stamps
-    anchors: list[tuple[int, int, int]]
-    dashes: list[Dash]
-    degree: int
-    pivot: Point
-    last: int
-    body: int = 0
-
-    @classmethod
-    def seed(cls, stamps: Stamps, row: int, column: int, degree: int) -> _Growing:
-        """A snake of one dash that begins at this pixel."""
-        down, right = stamps.directions[degree]
-        length, margin = stamps.settings.dash_length, stamps.settings.dash_margin
+    def __init__(self, stamps: Stamps, row: int, column: int, degree: int) -> None:
+        self.stamps = stamps
         back = (degree + 180) % 360  # stamps run back from their anchor
-        return cls(
-            stamps=stamps,
-            anchors=[(row, column, back)],
-            dashes=[Dash((row, column), (row + length * down, column + length * right))],
-            degree=degree,
-            pivot=(row - margin * down, column - margin * right),
-            last=stamps.masks[back] << stamps.place(row, column),
-        )
+        self.anchors = [(row, column, back)]
+        self.body, self.last = 0, stamps.mask(row, column, back)
+        self._degree = degree  # the direction of the last dash
+        down, right = stamps.directions[degree]
+        margin = stamps.settings.dash_margin
+        self._pivot = (row - margin * down, column - margin * right)  # the middle of the gap before the last dash
 
     @property
     def taken(self) -> int:
@@ -131,38 +115,37 @@ class _Growing:
 
     def finished(self) -> Snake:
         """The snake as it was drawn."""
-        return Snake(tuple(self.dashes))
+        ends = []
+        for row, column, degree in self.anchors:
+            down, right = self.stamps.directions[degree]
+            length = self.stamps.settings.dash_length
+            ends.append(Dash((row - length * down, column - length * right), (row, column)))
+        return Snake((Dash(ends[0].head, ends[0].tail), *ends[1:]))  # the first grew away from its anchor
 
     def grow(self, others: int, random: Random) -> bool:
         """Adds a dash that overlaps neither `others` nor the snake's body; False if there is no room."""
         stamps, settings = self.stamps, self.stamps.settings
         window, taken = settings.window, others | self.body
-        down, right = stamps.directions[self.degree]
         step = settings.dash_length + 2 * settings.dash_margin
-        pivot = (self.pivot[0] + step * down, self.pivot[1] + step * right)
-        pivot_row, pivot_column, turns = stamps.turns(*pivot, self.degree)
-        total, ways = 0.0, []
-        for turn in turns:
-            row, column = pivot_row + turn.row, pivot_column + turn.column
+        down, right = stamps.directions[self._degree]
+        pivot = (self._pivot[0] + step * down, self._pivot[1] + step * right)
+        (pivot_row, down_part), (pivot_column, right_part) = (divmod(round(at * _PARTS), _PARTS) for at in pivot)
+        weights, ways = [], []
+        for weight, way_row, way_column, degree in stamps.ways(down_part / _PARTS, right_part / _PARTS, self._degree):
+            row, column = pivot_row + way_row, pivot_column + way_column
             if 0 <= row < window and 0 <= column < window:
-                mask = stamps.masks[turn.degree] << stamps.place(row, column)
+                mask = stamps.mask(row, column, degree)
                 if not mask & taken:
-                    total += turn.weight
-                    ways.append((total, row, column, turn.degree, mask))
+                    weights.append(weight)
+                    ways.append((row, column, degree, mask))
         if not ways:
             return False
-        chosen = random.random() * total
-        _, row, column, degree, mask = next(way for way in ways if way[0] > chosen or way is ways[-1])
-        self._append(row, column, degree, mask, pivot)
+        totals = list(accumulate(weights))
+        chosen = bisect(totals, random.random() * totals[-1], hi=len(ways) - 1)
+        row, column, self._degree, mask = ways[chosen]
+        self.anchors.append((row, column, self._degree))
+        self._pivot, self.body, self.last = pivot, self.taken, mask
         return True
-
-    def _append(self, row: int, column: int, degree: int, mask: int, pivot: Point) -> None:
-        down, right = self.stamps.directions[degree]
-        length = self.stamps.settings.dash_length
-        self.anchors.append((row, column, degree))
-        self.dashes.append(Dash((row - length * down, column - length * right), (row, column)))
-        self.degree, self.pivot = degree, pivot
-        self.body, self.last = self.body | self.last, mask
 
 
 def _long_snakes(stamps: Stamps, random: Random) -> tuple[_Growing, _Growing]:
@@ -183,13 +166,12 @@ def _try_pair(stamps: Stamps, random: Random) -> tuple[_Growing, _Growing] | Non
     """Two long snakes that grow in turn; None as soon as one finds no room."""
     settings, border = stamps.settings, stamps.border
     low = math.ceil(2 * settings.seed_distance)
-    middle = settings.window - 2 * low
-    first = _seed(stamps, border, low + _below(middle, random), low + _below(middle, random), random)
+    row, column = (low + _below(settings.window - 2 * low, random) for _ in range(2))
+    first = _seed(stamps, border, row, column, random)
     if first is None:
         return None
-    (row, column), (down, right) = first.dashes[0].tail, stamps.directions[_below(360, random)]
-    row, column = row + settings.seed_distance * down, column + settings.seed_distance * right
-    second = _seed(stamps, border | first.taken, round(row), round(column), random)
+    down, right = (settings.seed_distance * step for step in stamps.directions[_below(360, random)])
+    second = _seed(stamps, border | first.taken, round(row + down), round(column + right), random)
     if second is None:
         return None
     for _ in range(settings.contour_length - 1):
@@ -203,50 +185,27 @@ def _seed(stamps: Stamps, taken: int, row: int, column: int, random: Random) -> 
     window = stamps.settings.window
     if not (0 <= row < window and 0 <= column < window):
         return None
-    snake = _Growing.seed(stamps, row, column, _below(360, random))
+    snake = _Growing(stamps, row, column, _below(360, random))
     return None if snake.last & taken else snake
 
 
 def _distractors(stamps: Stamps, taken: int, random: Random) -> list[_Growing]:
     """Short snakes; one that finds no room is left out."""
     settings, snakes = stamps.settings, []
-    board = stamps.side**2
     for _ in range(settings.distractors):
-        if board - taken.bit_count() < _FREE_AT_LEAST * settings.window**2:
+        if stamps.side**2 - taken.bit_count() < _FREE_AT_LEAST * settings.window**2:
             break
         for _ in range(DISTRACTOR_TRIES):
-            snake = _try_distractor(stamps, taken, random)
-            if snake is not None:
+            degree = _below(360, random)
+            places = stamps.room((degree + 180) % 360, taken)
+            if not places:
+                continue
+            snake = _Growing(stamps, *places[_below(len(places), random)], degree)
+            if all(snake.grow(taken, random) for _ in range(settings.distractor_length - 1)):
                 taken |= snake.taken
                 snakes.append(snake)
                 break
     return snakes
-
-
-def _try_distractor(stamps: Stamps, taken: int, random: Random) -> _Growing | None:
-    degree = _below(360, random)
-    free = stamps.free((degree + 180) % 360, taken)
-    if not free:
-        return None
-    row, column = divmod(_bit(free, _below(free.bit_count(), random)), stamps.side)
-    snake = _Growing.seed(stamps, row, column, degree)
-    grown = all(snake.grow(taken, random) for _ in range(stamps.settings.distractor_length - 1))
-    return snake if grown else None
-
-
-def _bit(bits: int, number: int) -> int:
-    """The position of the set bit with this number, counted from the lowest, from 0.
-
-    Example:
-        >>> [_bit(0b101001, number) for number in range(3)]
-        [0, 3, 5]
-    """
-    low, high = 0, bits.bit_length()
-    while high - low > 1:
-        middle = (low + high) // 2
-        below = (bits & ((1 << middle) - 1)).bit_count()
-        low, high = (low, middle) if number < below else (middle, high)
-    return low
 
 
 def _below(limit: int, random: Random) -> int:
@@ -262,17 +221,14 @@ def _render(
 ) -> NDArray[np.uint8]:
     """The brightest shape at each pixel, stretched to 0-255."""
     settings, size = stamps.settings, 2 * stamps.guard + 1
+    drawn = [(int(row), int(column), stamps.disc) for row, column in discs]
+    for snakes, contrast in ((targets, settings.target_contrast), (distractors, settings.distractor_contrast)):
+        anchors = [anchor for snake in snakes for anchor in snake.anchors]
+        drawn += [(row, column, contrast * stamps.dashes[degree]) for row, column, degree in anchors]
     canvas = np.zeros((stamps.side, stamps.side), np.float32)
-    drawn = [(snake, settings.target_contrast) for snake in targets]
-    drawn += [(snake, settings.distractor_contrast) for snake in distractors]
-    for snake, contrast in drawn:
-        for row, column, degree in snake.anchors:
-            spot = canvas[row : row + size, column : column + size]
-            np.maximum(spot, contrast * stamps.dashes[degree], out=spot)
-    for disc in discs:
-        row, column = int(disc[0]), int(disc[1])
+    for row, column, stamp in drawn:
         spot = canvas[row : row + size, column : column + size]
-        np.maximum(spot, stamps.disc, out=spot)
+        np.maximum(spot, stamp, out=spot)
     inside = canvas[stamps.guard : -stamps.guard, stamps.guard : -stamps.guard]
     image: NDArray[np.uint8] = np.rint(inside * (255 / inside.max())).astype(np.uint8)
     return image

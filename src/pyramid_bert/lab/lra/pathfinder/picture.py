@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....errors import MissingExtraError, PyramidError
 from ....files import check_writable_file, write_bytes
 
 if TYPE_CHECKING:
-    from .draw import Drawing, Snake
+    from .draw import Drawing, Point
 
 _COLUMNS = 6
 _SNAKES, _DISTRACTOR, _DISC = ("#56B4E9", "#E69F00"), "#7F7F7F", "#D55E00"
@@ -37,7 +37,14 @@ def save_drawings(drawings: Sequence[Drawing], out: Path) -> None:
         above, below = panels[2 * row, column], panels[2 * row + 1, column]
         above.set_title(f"{number}: {'joined (1)' if drawing.label else 'not joined (0)'}", fontsize=9)
         above.imshow(drawing.image, cmap="gray", vmin=0, vmax=255)
-        _draw_paths(below, drawing)
+        below.imshow(drawing.image, cmap="gray", vmin=0, vmax=640)
+        colours = (*[_DISTRACTOR] * len(drawing.distractors), *_SNAKES)
+        for snake, colour in zip((*drawing.distractors, *drawing.snakes), colours, strict=True):
+            ends = [(dash.tail, dash.head) for dash in snake.dashes]
+            below.plot(*_lines([point for pair in ends for point in pair]), color=colour, linewidth=0.6)
+            for pair in ends:
+                below.plot(*_lines(pair), color=colour, linewidth=2)
+        below.plot(*_lines(drawing.discs), "o", color=_DISC, markersize=6)
     file = io.BytesIO()
     try:
         figure.savefig(file, format=out.suffix.removeprefix(".") or "png", dpi=100)
@@ -46,18 +53,6 @@ def save_drawings(drawings: Sequence[Drawing], out: Path) -> None:
     write_bytes(out, file.getvalue())
 
 
-def _draw_paths(panel: Any, drawing: Drawing) -> None:
-    panel.imshow(drawing.image, cmap="gray", vmin=0, vmax=640)
-    for snake in drawing.distractors:
-        _draw_snake(panel, snake, _DISTRACTOR)
-    for snake, colour in zip(drawing.snakes, _SNAKES, strict=True):
-        _draw_snake(panel, snake, colour)
-    for row, column in drawing.discs:
-        panel.plot(column, row, "o", color=_DISC, markersize=6)
-
-
-def _draw_snake(panel: Any, snake: Snake, colour: str) -> None:
-    ends = [point for dash in snake.dashes for point in (dash.tail, dash.head)]
-    panel.plot([column for _, column in ends], [row for row, _ in ends], color=colour, linewidth=0.6)
-    for dash in snake.dashes:
-        panel.plot([dash.tail[1], dash.head[1]], [dash.tail[0], dash.head[0]], color=colour, linewidth=2)
+def _lines(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    """The columns and rows of some points: x and y for matplotlib."""
+    return [column for _, column in points], [row for row, _ in points]

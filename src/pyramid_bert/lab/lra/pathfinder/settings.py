@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ....checks import check_choice, check_int, check_number
+from ....checks import check_choice, check_number
 from ....errors import PyramidError
 
 # Dashes of a long snake.
@@ -34,7 +35,7 @@ class PathfinderSettings:
         marker_radius: Of the two discs.
         contour_length: Dashes of each of the two long snakes.
         distractor_length: Dashes of a distractor.
-        distractors: The number of distractors; one that finds no room is left out.
+        distractors: The most distractors; one that finds no room is left out.
         seed_distance: Between the first ends of the long snakes; the first of them begins twice as far from the edges.
         continuity: How straight snakes are: a turn of d has the weight cos(continuity * d) squared.
         target_contrast: Brightness of the long snakes' dashes; of a disc it is 1.
@@ -58,47 +59,42 @@ class PathfinderSettings:
     def __post_init__(self) -> None:
         # A snake of one dash has no pixel for its other end, and both ends of one of two may be the same pixel.
         whole = {"window": 5, "contour_length": 3, "distractor_length": 1, "padding": 0, "distractors": 0}
-        for name, low in whole.items():
-            check_int(name, getattr(self, name), low, f"Long Range Arena has {_DEFAULTS[name]}")
         # Thinner dashes fall between the points that pixels are sampled at; nearer snakes may begin at one pixel.
-        for name, least in (("dash_margin", 0), ("continuity", 0), ("dash_thickness", 0.2), ("seed_distance", 1)):
-            check_number(name, getattr(self, name), least, hint=f"Long Range Arena has {_DEFAULTS[name]}")
-        for name in ("dash_length", "marker_radius", "target_contrast", "distractor_contrast"):
-            check_number(name, getattr(self, name), hint=f"Long Range Arena has {_DEFAULTS[name]}", above=True)
-        self._check_apart()
-        self._check_room()
+        least = {"dash_margin": 0, "continuity": 0, "dash_thickness": 0.2, "seed_distance": 1}
+        above = dict.fromkeys(("dash_length", "marker_radius", "target_contrast", "distractor_contrast"), 0)
+        for name, low in (whole | least | above).items():
+            hint = f"Long Range Arena has {_DEFAULTS[name]}"
+            check_number(name, getattr(self, name), low, hint=hint, whole=name in whole, above=name in above)
+        for wrong, message in self._impossible():
+            if wrong:
+                raise PyramidError(message)
 
-    def _check_apart(self) -> None:
-        """Raises if two snakes may share a pixel: a disc could lie on both."""
-        half = self.dash_thickness / 2
-        if half + self.dash_margin < _APART:
-            raise PyramidError(
-                f"with a dash_thickness of {self.dash_thickness} and a dash_margin of {self.dash_margin} a disc could "
-                f"lie on two snakes: half of the first and the second must add up to at least {_APART}, got "
-                f"{half + self.dash_margin:g}; make dash_margin at least {math.ceil(100 * (_APART - half)) / 100:g}"
-            )
-
-    def _check_room(self) -> None:
-        """Raises for what cannot fit into the window, whatever is drawn."""
-        inner = self.window - 2 * self.padding
+    def _impossible(self) -> Iterator[tuple[bool, str]]:
+        """Whether two snakes could share a pixel, or something cannot fit into the window; and the error for it."""
+        half, inner = self.dash_thickness / 2, self.window - 2 * self.padding
         size = f"{self.window}x{self.window}"
-        if inner < 1:
-            raise PyramidError(f"a padding of {self.padding} leaves nothing of a {size} window; make it smaller")
-        if 2 * self.marker_radius > self.window:
-            raise PyramidError(
-                f"discs of marker_radius {self.marker_radius} are larger than the {size} window; "
-                f"it must be at most {self.window / 2:g}"
-            )
-        if math.ceil(4 * self.seed_distance) >= self.window:
-            raise PyramidError(
-                f"a seed_distance of {self.seed_distance} leaves no place for the first dash in a {size} window: it "
-                f"stays twice that away from the edges; it must be below {self.window / 4:g}"
-            )
-        if max(self.dash_length, self.dash_thickness) + 2 * self.dash_margin > math.sqrt(2) * inner:
-            raise PyramidError(
-                f"a dash of dash_length {self.dash_length} and dash_thickness {self.dash_thickness} with a "
-                f"dash_margin of {self.dash_margin} does not fit into a {size} window with a padding of {self.padding}"
-            )
+        yield (
+            half + self.dash_margin < _APART,
+            f"with a dash_thickness of {self.dash_thickness} and a dash_margin of {self.dash_margin} a disc could "
+            f"lie on two snakes: half of the first and the second must add up to at least {_APART}, got "
+            f"{half + self.dash_margin:g}; make dash_margin at least {math.ceil(100 * (_APART - half)) / 100:g}",
+        )
+        yield inner < 1, f"a padding of {self.padding} leaves nothing of a {size} window; make it smaller"
+        yield (
+            2 * self.marker_radius > self.window,
+            f"discs of marker_radius {self.marker_radius} are larger than the {size} window; "
+            f"it must be at most {self.window / 2:g}",
+        )
+        yield (
+            math.ceil(4 * self.seed_distance) >= self.window,
+            f"a seed_distance of {self.seed_distance} leaves no place for the first dash in a {size} window: it "
+            f"stays twice that away from the edges; it must be below {self.window / 4:g}",
+        )
+        yield (
+            max(self.dash_length, self.dash_thickness) + 2 * self.dash_margin > math.sqrt(2) * inner,
+            f"a dash of dash_length {self.dash_length} and dash_thickness {self.dash_thickness} with a "
+            f"dash_margin of {self.dash_margin} does not fit into a {size} window with a padding of {self.padding}",
+        )
 
     @classmethod
     def of(cls, difficulty: str) -> PathfinderSettings:
@@ -111,7 +107,7 @@ class PathfinderSettings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PathfinderSettings:
-        """The inverse of `to_dict`; raises for names that are none."""
+        """The inverse of `to_dict`; raises for unknown names."""
         for name in values:
             check_choice("Pathfinder setting", name, _DEFAULTS)
         return cls(**values)

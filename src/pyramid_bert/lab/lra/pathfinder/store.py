@@ -16,8 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -41,26 +40,20 @@ class Record:
     """How the images of a folder were made.
 
     Attributes:
-        settings: Of all images.
-        seed: Of all images.
         images: The number of images when complete.
+        seed: Of all images.
+        settings: Of all images.
         sha256: Of all images and labels; None while images are missing.
     """
 
-    settings: PathfinderSettings
-    seed: int
     images: int
+    seed: int
+    settings: PathfinderSettings
     sha256: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As written to the file."""
-        return {
-            "format": _FORMAT,
-            "images": self.images,
-            "seed": self.seed,
-            "settings": self.settings.to_dict(),
-            "sha256": self.sha256,
-        }
+        return {"format": _FORMAT, **asdict(self)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,19 +104,16 @@ def make_pathfinder(
     check_int("jobs", jobs, 1, "one for each core is best")
     check_writable(folder)
     draw_pathfinder(settings, seed, 0)  # raises for snakes that find no room
-    record = Record(settings, seed, images)
+    record = Record(images, seed, settings)
     _check_same(folder, record)
-    write_text(folder / RECORD, _json(record))
-    shards = _shards(images)
-    missing = [shard for shard in shards if not _is_there(folder, shard, settings.window)]
+    _write(folder, record)
+    missing = [shard for shard in _shards(images) if not _is_there(folder, shard, settings.window)]
     advance = progress or (lambda count: None)
-    advance(images - sum(len(shard) for shard in missing))
-    with _workers(min(jobs, len(missing))) as run:
-        for count in run(_make_shard, [(_path(folder, shard), settings, seed, shard) for shard in missing]):
-            advance(count)
-    made = _read_shards(folder, record)
-    record = Record(settings, seed, images, _hash(made.images, made.labels))
-    write_text(folder / RECORD, _json(record))
+    advance(images - sum(map(len, missing)))
+    for count in _make_shards([(folder, settings, seed, shard) for shard in missing], jobs):
+        advance(count)
+    record = replace(record, sha256=_hash(_read_shards(folder, record)))
+    _write(folder, record)
     return record
 
 
@@ -132,9 +122,9 @@ def read_pathfinder(folder: str | Path) -> PathfinderImages:
     folder = Path(folder)
     record = read_record(folder)
     if record.sha256 is None:
-        raise DataError(f"the images in {folder} are not complete; run the command that made them again, it goes on")
+        raise DataError(f"the images in {folder} are not complete; run the command that made them again to continue")
     made = _read_shards(folder, record)
-    if _hash(made.images, made.labels) != record.sha256:
+    if _hash(made) != record.sha256:
         raise DataError(f"the images in {folder} are not those of its {RECORD}; make them again in an empty folder")
     return made
 
@@ -153,11 +143,15 @@ def read_record(folder: str | Path) -> Record:
             raise DataError(f"{path} has the format {values['format']!r}, this version reads {_FORMAT}")
         settings = PathfinderSettings.from_dict(values["settings"])
         check_int("images", values["images"], 1, "the record is damaged")
-        return Record(settings, values["seed"], values["images"], values["sha256"])
+        return Record(values["images"], values["seed"], settings, values["sha256"])
     except DataError:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({error}); make the images again in an empty folder") from error
+
+
+def _write(folder: Path, record: Record) -> None:
+    write_text(folder / RECORD, json.dumps(record.to_dict(), indent=1) + "\n")
 
 
 def _check_same(folder: Path, wanted: Record) -> None:
@@ -174,14 +168,14 @@ def _check_same(folder: Path, wanted: Record) -> None:
             )
         return
     there = read_record(folder)
-    old, new = {"seed": there.seed, **there.settings.to_dict()}, {"seed": wanted.seed, **wanted.settings.to_dict()}
+    old, new = ({"seed": record.seed, **record.settings.to_dict()} for record in (there, wanted))
     for name, value in old.items():
         if new[name] != value:
             raise PyramidError(f"{folder} holds images of {name} {value}, not {new[name]}; choose another folder")
     if there.images > wanted.images:
         raise PyramidError(
             f"{folder} is for {there.images} images, more than {wanted.images}; "
-            "ask for as many, or choose another folder"
+            f"ask for at least {there.images}, or choose another folder"
         )
 
 
@@ -196,43 +190,52 @@ def _path(folder: Path, shard: range) -> Path:
     return folder / f"images-{shard.start // SHARD_IMAGES:05d}.npz"
 
 
-def _make_shard(path: Path, settings: PathfinderSettings, seed: int, shard: range) -> int:
+def _make_shards(calls: list[tuple[Any, ...]], jobs: int) -> Iterator[int]:
+    """Calls `_make_shard` in one or several processes; yields the number of images of each shard when it is done."""
+    if jobs <= 1 or len(calls) <= 1:
+        yield from (_make_shard(*call) for call in calls)
+        return
+    # Spawned: forked processes inherit the threads of torch and of the progress bar, and may hang. Ctrl-C is left to
+    # the parent.
+    stopping = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(min(jobs, len(calls)), get_context("spawn"), signal.signal, stopping)
+    try:
+        yield from (done.result() for done in as_completed([pool.submit(_make_shard, *call) for call in calls]))
+    except BrokenProcessPool as error:
+        raise PyramidError("a process that makes images died; run the same command again to continue") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _make_shard(folder: Path, settings: PathfinderSettings, seed: int, shard: range) -> int:
     """Draws and writes a shard; returns how many images it has."""
     drawings = [draw_pathfinder(settings, seed, index) for index in shard]
+    labels = np.array([drawing.label for drawing in drawings], np.uint8)
     file = io.BytesIO()
-    np.savez_compressed(
-        file,
-        images=np.stack([drawing.image for drawing in drawings]),
-        labels=np.array([drawing.label for drawing in drawings], np.uint8),
-    )
-    write_bytes(path, file.getvalue())
+    np.savez_compressed(file, images=np.stack([drawing.image for drawing in drawings]), labels=labels)
+    write_bytes(_path(folder, shard), file.getvalue())
     return len(shard)
 
 
 def _is_there(folder: Path, shard: range, window: int) -> bool:
     """Whether a shard is complete. A shorter one comes from a run for fewer images and is made again."""
-    path = _path(folder, shard)
     try:
-        return path.is_file() and len(_read_shard(path, window)[1]) == len(shard)
+        _read_shard(folder, shard, window)
     except DataError:
         return False
+    return True
 
 
 def _read_shards(folder: Path, record: Record) -> PathfinderImages:
-    images, labels = [], []
-    for shard in _shards(record.images):
-        path = _path(folder, shard)
-        if not path.is_file():
-            raise DataError(f"no such file: {path}; run the command that made the images again, it fills the gap")
-        part, part_labels = _read_shard(path, record.settings.window)
-        if len(part) != len(shard):
-            raise DataError(f"{path} has {len(part)} images, not {len(shard)}; remove it and make the images again")
-        images.append(part)
-        labels.append(part_labels)
-    return PathfinderImages(np.concatenate(images), np.concatenate(labels), record)
+    parts = [_read_shard(folder, shard, record.settings.window) for shard in _shards(record.images)]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return PathfinderImages(images, labels, record)
 
 
-def _read_shard(path: Path, window: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _read_shard(folder: Path, shard: range, window: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    path = _path(folder, shard)
+    if not path.is_file():
+        raise DataError(f"no such file: {path}; run the command that made the images again, it fills the gap")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"]
@@ -242,42 +245,15 @@ def _read_shard(path: Path, window: int) -> tuple[NDArray[np.uint8], NDArray[np.
         raise DataError(f"{path}: the images are {images.dtype} {images.shape[1:]}, not uint8 {(window, window)}")
     if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
         raise DataError(f"{path}: the labels are {labels.dtype} {labels.shape}, not uint8 {images.shape[:1]}")
+    if len(images) != len(shard):
+        raise DataError(f"{path} has {len(images)} images, not {len(shard)}; remove it and make the images again")
     wrong = np.flatnonzero(labels > 1)
     if len(wrong):
         raise DataError(f"{path}, row {wrong[0] + 1}: the label is {labels[wrong[0]]}; Pathfinder has 0 and 1")
     return images, labels
 
 
-def _hash(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
+def _hash(made: PathfinderImages) -> str:
     """The sha256 of the images, each followed by its label."""
-    rows = np.concatenate([images.reshape(len(images), -1), labels[:, None]], axis=1)
+    rows = np.concatenate([made.images.reshape(len(made.images), -1), made.labels[:, None]], axis=1)
     return hashlib.sha256(rows.tobytes()).hexdigest()
-
-
-def _json(record: Record) -> str:
-    return json.dumps(record.to_dict(), indent=1) + "\n"
-
-
-# ---- processes ----
-
-_Run = Callable[[Callable[..., int], list[tuple[Any, ...]]], Iterator[int]]
-
-
-@contextmanager
-def _workers(jobs: int) -> Iterator[_Run]:
-    """A function that maps over argument lists and yields results as they come, in one or several processes."""
-    if jobs <= 1:
-        yield lambda work, calls: (work(*call) for call in calls)
-        return
-    # Spawned: forked processes inherit the threads of torch and of the progress bar, and may hang.
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_leave_stopping_to_parent)
-    try:
-        yield lambda work, calls: (done.result() for done in as_completed([pool.submit(work, *c) for c in calls]))
-    except BrokenProcessPool as error:
-        raise PyramidError("a process that makes images died; run the same command again, it goes on") from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _leave_stopping_to_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,3 @@
-(() => {
-"use strict";
-/* TOKEN PYRAMID */
 const report = JSON.parse(document.querySelector("#report-data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -312,4 +309,3 @@ startCommands();
 startFilters();
 document.querySelectorAll("[data-chart]").forEach(startChart);
 startViewer();
-})();

@@ -1,1 +1,0 @@
-"""docs/results.md: what the studies on GLUE and IMDB found."""
