@@ -18,8 +18,9 @@ Mutation = Callable[[bytes, Random], bytes]
 # Values that no reader expects where it reads one.
 HOSTILE: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 7, 512, 1 << 20, 1 << 31, 1 << 62, 10**9, -(10**9), 10**400, 0.5, 1e-300, 1e300,
-    math.nan, math.inf, -math.inf, "", " ", "x", "coreset", "bert", "null", "__import__('os')", "../../etc/passwd", "/dev/zero",
-    "a" * 10_000, "\x00", "\x1b[31m", "\ud800", "𝕏", [], [[]], [1], ["a"], [None] * 50, list(range(500)), {}, {"a": {}}, {"0": 0},
+    math.nan, math.inf, -math.inf, "", " ", "x", "coreset", "bert", "null", "__import__('os')", "../../etc/passwd",
+    "/dev/zero", "a" * 10_000, "\x00", "\x1b[31m", "\ud800", "𝕏", [], [[]], [1], ["a"], [None] * 50, list(range(500)),
+    {}, {"a": {}}, {"0": 0},
     {"": None}, {"kind": "exponential"}, {"kind": []},
 ]  # fmt: skip
 

@@ -16,6 +16,8 @@ from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+ANSWERS = ("same", "other")
+
 
 def work(name: str, seeds: list[int], pipe: Connection) -> None:
     """Attacks one target with each seed, and says what came of it."""
@@ -27,7 +29,7 @@ def work(name: str, seeds: list[int], pipe: Connection) -> None:
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                pipe.send((seed, "ok", attack(name, seed, Path(folder))))
+                pipe.send((seed, "refused", attack(name, seed, Path(folder))))
             except BaseException:
                 pipe.send((seed, "bad", traceback.format_exc()))
     pipe.send(None)
@@ -74,15 +76,9 @@ def main() -> int:
     for name in names:
         start = time.monotonic()
         found = watched(name, list(range(args.first, args.first + each)), args.limit)
-        kinds = Counter(
-            "bad" if state == "bad" else what if what in ("same", "other") else "refused" for _, state, what in found
-        )
-        print(
-            f"{name:18}",
-            *(f"{kind} {kinds[kind]:5}" for kind in ("same", "other", "refused", "bad")),
-            f"{time.monotonic() - start:6.0f} s",
-            flush=True,
-        )
+        kinds = Counter(state if state == "bad" or what not in ANSWERS else what for _, state, what in found)
+        counts = [f"{kind} {kinds[kind]:5}" for kind in (*ANSWERS, "refused", "bad")]
+        print(f"{name:18}", *counts, f"{time.monotonic() - start:6.0f} s", flush=True)
         for seed, state, what in found:
             if state == "bad":
                 bad += 1

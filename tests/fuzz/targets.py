@@ -1,7 +1,7 @@
 """What is damaged, and what is done with it afterwards.
 
-The property: an answer, or one `PyramidError` in one line. Never another exception, an endless run, a number that is not
-finite, two loads with two answers, or a change to a file outside of the folder.
+The property: an answer, or one `PyramidError` in one line. Never another exception, an endless run, a number that is
+not finite, two loads with two answers, or a change to a file outside of the folder.
 """
 
 from __future__ import annotations
@@ -100,6 +100,10 @@ def _command(*words: object) -> int:
     return code
 
 
+def _predict(data: Path, out: Path) -> int:
+    return _command("predict", SAVED / "classifier", "--data", data, "--out", out, "--device", "cpu")
+
+
 ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS * 4, ["good", "bad", "bad"] * 4, strict=True)]
 
 
@@ -133,14 +137,12 @@ def _table(name: str) -> Callable[[Path], None]:
 def _labelled(name: str) -> Callable[[Path], object]:
     def use(folder: Path) -> object:
         out = folder / "out.jsonl"
-        _command("predict", SAVED / "classifier", "--data", folder / name, "--out", out, "--device", "cpu")
+        _predict(folder / name, out)
         rows = [json.loads(line) for line in out.read_text(encoding="utf-8").split("\n") if line]
         if any("prediction" not in row for row in rows):
             raise Broken("a row without an answer")
         # What was read must also come back from the formats that people use.
-        _command(
-            "predict", SAVED / "classifier", "--data", folder / name, "--out", folder / "out.csv", "--device", "cpu"
-        )
+        _predict(folder / name, folder / "out.csv")
         return [(row.get("text"), row["prediction"]) for row in rows]
 
     return use
@@ -161,16 +163,7 @@ def _parts(folder: Path) -> None:
     real, stream._join = stream._join, _stop
     try:
         with contextlib.suppress(_Stopped):
-            _command(
-                "predict",
-                SAVED / "classifier",
-                "--data",
-                folder / "in.csv",
-                "--out",
-                folder / "out.jsonl",
-                "--device",
-                "cpu",
-            )
+            _predict(folder / "in.csv", folder / "out.jsonl")
     finally:
         stream._join = real
 
@@ -185,7 +178,7 @@ def _stop(*_: object, **__: object) -> int:
 
 def _resumed(folder: Path) -> object:
     out = folder / "out.jsonl"
-    _command("predict", SAVED / "classifier", "--data", folder / "in.csv", "--out", out, "--device", "cpu")
+    _predict(folder / "in.csv", out)
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     return [(row["text"], row["prediction"]) for row in rows]
 

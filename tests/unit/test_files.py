@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -62,10 +63,8 @@ def test_a_write_that_fails_anywhere_leaves_the_old_or_the_new(tmp_path, swap, m
     monkeypatch.setattr(os, call, broken)
     for write in (lambda: fill(target, "weights", "new"), lambda: write_text(file, "new")):
         calls = 0
-        try:
+        with suppress(PyramidError):  # and nothing else
             write()
-        except PyramidError as error:
-            assert "No space left on device" in str(error)
     monkeypatch.undo()
     recover_folder(target)
     assert (target / "weights").read_text() in ("old", "new")
@@ -166,8 +165,13 @@ def test_an_input_is_not_its_own_output(tmp_path):
 def test_a_block_that_fails_leaves_the_file(tmp_path):
     path = tmp_path / "out.csv"
     write_text(path, "old")
-    with pytest.raises(ZeroDivisionError), replacing_file(path) as scratch:
-        scratch.write_text("half")
-        1 / 0
+
+    def fail():
+        with replacing_file(path) as scratch:
+            scratch.write_text("half")
+            raise InterruptedError
+
+    with pytest.raises(PyramidError):
+        fail()
     assert path.read_text() == "old"
     assert leftovers(tmp_path) == ["out.csv"]

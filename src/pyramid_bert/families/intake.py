@@ -112,9 +112,8 @@ def check_sizes(folder: Path, family: Family, config: Any, names: set[str]) -> N
     for name, value in config.to_dict().items():
         if name.endswith("layer_norm_eps"):
             check_number(f"{where}: {name}", value, 0, 1, FETCH_AGAIN, above=True, error=CheckpointError)
-        elif name.endswith("dropout") or name.endswith("dropout_prob"):
-            if value is not None:
-                check_number(f"{where}: {name}", value, 0, 1, FETCH_AGAIN, error=CheckpointError)
+        elif name.endswith(("dropout", "dropout_prob")) and value is not None:
+            check_number(f"{where}: {name}", value, 0, 1, FETCH_AGAIN, error=CheckpointError)
     pattern = re.compile(rf"(?:{family.base}\.)?{family.encoder}\.{family.layers}\.(\d+)\.")
     found = {int(match[1]) for name in names if (match := pattern.match(name))}
     layers = sizes_of(config).layers
@@ -140,7 +139,7 @@ def check_complete(path: str | Path, family: Family, model: Any, report: Mapping
     if inside:
         raise CheckpointError(f"{path} lacks weights that the model needs, for example {inside[0]}; {FETCH_AGAIN}")
     parts = (family.embeddings, family.encoder, family.pooler)
-    own = tuple(f"{prefix}{part}." for prefix in ("", f"{family.base}.") for part in parts) + (head,)
+    own = (head, *(f"{prefix}{part}." for prefix in ("", f"{family.base}.") for part in parts))
     unused = [key for key in sorted(report["unexpected_keys"]) if key.startswith(own) and not _old_buffer(key)]
     if unused:
         raise CheckpointError(
@@ -162,7 +161,7 @@ def check_tokenizer_files(folder: Path) -> None:
     """Raises unless the folder has a vocabulary: transformers would make one of five words."""
     if not any(any(folder.glob(name)) for name in _TOKENIZERS):
         raise CheckpointError(
-            f"{folder} has no tokenizer ({', '.join(_TOKENIZERS[:3])}); save the tokenizer that the model was trained with there"
+            f"{folder} has no tokenizer ({', '.join(_TOKENIZERS[:3])}); save the one that the model was trained with there"
         )
 
 
