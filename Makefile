@@ -9,7 +9,7 @@ CORE_TESTS := tests/property tests/reference/test_k_center.py tests/reference/te
 	tests/reference/test_paper_table.py $(addprefix tests/unit/test_,$(addsuffix .py,schedule cost config errors reduction imports))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint types clean
+.PHONY: help demo check test fuzz crash lint types clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,12 @@ test: $(DEMO_STAMP) ## Run the linter, the type checker and all tests, in parall
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not serial"
 	$(BIN)/python -m pytest -m serial
+
+fuzz: $(STAMP) ## Damage every file that is read in 5,000 ways: an answer or a refusal in one line (about ten minutes)
+	$(BIN)/python -m tests.fuzz --mutations 5000
+
+crash: $(STAMP) ## Kill commands 300 times and give them again: nothing is lost (about fifteen minutes)
+	$(BIN)/python -m tests.crash --kills 300
 
 lint: $(STAMP) ## Run the linter, and mend what it can
 	$(BIN)/ruff check --fix .

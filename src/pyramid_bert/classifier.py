@@ -142,7 +142,7 @@ class PyramidClassifier(Estimator):
         if is_path:
             with quiet_transformers():
                 model, head_is_new = load_model(source, attn_implementation=given["attn_implementation"])
-                tokenizer = load_tokenizer(source) if tokenizer is None else tokenizer
+                tokenizer = load_tokenizer(source, model) if tokenizer is None else tokenizer
             if as_saved and head_is_new:
                 raise _untrained(source, model)
             record = read_record(source)

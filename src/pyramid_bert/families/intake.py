@@ -161,7 +161,7 @@ def check_tokenizer_files(folder: Path) -> None:
     """Raises unless the folder has a vocabulary: transformers would make one of five words."""
     if not any(any(folder.glob(name)) for name in _TOKENIZERS):
         raise CheckpointError(
-            f"{folder} has no tokenizer ({', '.join(_TOKENIZERS[:3])}); save the one that the model was trained with there"
+            f"{folder} has no tokenizer ({', '.join(_TOKENIZERS[:3])}); save the one that it was trained with there"
         )
 
 
