@@ -361,7 +361,7 @@ def test_an_input_too_short_for_blocks_changes_nothing(make, monkeypatch):
 @pytest.mark.parametrize(
     ("schedule", "settings", "words"),
     [
-        (Schedule.exponential(0.5, 2), {}, "BigBird can select at the input alone, got placement='middle'"),
+        (Schedule.exponential(0.5, 2), {}, "BigBird can select only at the input, got placement='middle'"),
         (Schedule.input_only(0.5), {"weighted": True, "reduce": "drop"}, "weighted=True has no meaning"),
         (Schedule.input_only(0.5), {"reduce": "replace"}, "reduce='replace' has no meaning"),
         (Schedule.input_only(0.5), {"rest_from": 2}, "its tokens cannot rest, got rest_from=2"),

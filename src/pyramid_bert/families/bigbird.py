@@ -160,7 +160,7 @@ def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
     """The settings with lengths in whole blocks; raises for anything but a selection at the input."""
     if config.placement != "input":
         raise UnsupportedModelError(
-            f"BigBird can select at the input alone, got placement={config.placement!r}: its layers share one division "
+            f"BigBird can select only at the input, got placement={config.placement!r}: its layers share one division "
             "into blocks; use Schedule.input_only(keep_ratio)"
         )
     if config.weighted or config.reduce == "replace":
