@@ -1,6 +1,7 @@
 """No fine-tuning: a dense classifier becomes the pyramid of a wanted speed-up that stays nearest to it."""
 
 import json
+import signal
 from dataclasses import replace
 from functools import partial
 
@@ -14,9 +15,10 @@ from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.errors import DataError, UnknownNameError
+from pyramid_bert.families.bert import BertHalves
 from pyramid_bert.text.labels import Labels
 from pyramid_bert.text.sampling import shuffled
-from pyramid_bert.tune import finder, speed
+from pyramid_bert.tune import finder, speed, strategy
 from pyramid_bert.tune.candidates import METHODS, Method, fastest, grid, neighbours, rests
 from pyramid_bert.tune.judge import divergences
 from pyramid_bert.tune.search import check_held_out, find_pyramid
@@ -108,7 +110,26 @@ def test_when_time_is_up_the_best_so_far_is_taken(dense, rows):
     assert not found.in_time
     assert len(found.trials) == 1
     assert found.ideal >= 1.5
-    assert (found.search_rows, found.held_out_rows) == (90, 30)
+    assert (found.search_rows, found.held_out_rows) == (16, 30)
+
+
+@pytest.mark.parametrize(("target", "minutes"), [("time", 1), ("time", 20), ("ideal", 1), ("ideal", 10)])
+def test_minutes_are_the_whole_time(dense, rows, monkeypatch, target, minutes):
+    """On a clock that moves by 10 seconds a batch, and by 1 a half layer where these are timed."""
+    clock, forward, attend = [0.0], type(dense.model).forward, BertHalves.attend
+
+    def slow(of, seconds, *args, **how):
+        clock[0] += seconds
+        return of(*args, **how)
+
+    monkeypatch.setattr(strategy.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(type(dense.model), "forward", lambda *args, **how: slow(forward, 10, *args, **how))
+    monkeypatch.setattr(BertHalves, "attend", lambda *args, **how: slow(attend, 0.1, *args, **how))
+    found = find_pyramid(dense, 1.3, *rows, target=target, minutes=minutes)
+    assert clock[0] <= max(60 * minutes, 100) + 10  # one batch more; ten are run however late it is
+    assert clock[0] > 0.5 * 60 * minutes
+    assert not found.in_time
+    assert found.seconds == clock[0]
 
 
 @pytest.fixture
@@ -368,6 +389,37 @@ def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, call, tmp
     assert report["ideal"] >= 1.4
     assert report["held_out_rows"] == 40
     assert PyramidClassifier.load(out).settings.to_dict() == report["settings"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["_settled", "_make_judge"])
+def test_what_was_found_outlives_an_interruption(capsys, call, machine, monkeypatch, tmp_path, stage, sent):
+    monkeypatch.setattr(finder.Finder, stage, lambda *args, **how: signal.raise_signal(sent))
+    assert main(call) == 130
+    found, said = stage == "_settled", " ".join(capsys.readouterr().err.split())
+    assert ("the best pyramid so far is in" in said) == found
+    assert ("nothing was saved" in said) != found
+    assert [path.name for path in tmp_path.glob("*fast*")] == ["fast"] * found
+    if found:
+        assert is_pyramid(PyramidClassifier.load(tmp_path / "fast").model)
+
+
+def test_what_chance_may_have_moved_is_shown(capsys, call, machine, monkeypatch):
+    monkeypatch.setattr(finder, "speedups_by_round", lambda *of, **how: [1.2, 1.4, 1.5])
+    assert main([*call, "--ideal", "--minutes", "0.01", "--json"]) == 0
+    report, said = json.loads((shown := capsys.readouterr()).out), " ".join(shown.err.split())
+    assert "timings varied between rounds: 1.20x to 1.50x" in said
+    assert report["measured"] == 1.4
+    assert set(report["intervals"]) == {"accuracy", "f1", "matthews", "agreement"}
+    for name, sides in report["intervals"].items():
+        for side, (low, high) in sides.items():
+            metrics = {
+                "dense": report["dense_metrics"],
+                "pyramid": {**report["metrics"], "agreement": report["agreement"]},
+            }
+            assert side == "change" or low <= metrics[side][name] <= high
+    assert main([*call, "--ideal", "--minutes", "0.01", "--overwrite"]) == 0
+    assert "±" in next(line for line in capsys.readouterr().out.splitlines() if "accuracy" in line)
 
 
 def test_a_speed_that_was_not_reached_is_told(capsys, call, machine, monkeypatch):

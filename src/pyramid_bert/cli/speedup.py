@@ -188,8 +188,8 @@ def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: 
 def _show(search: Search, args: argparse.Namespace) -> None:
     if args.json:
         options.print_json(search.to_dict())
-        return
-    Console().print(comparison(search))
+    else:
+        Console().print(comparison(search))
     if not search.in_time:
         tried = f"{len(search.trials)} pyramid{'s' if len(search.trials) > 1 else ''} tried"
         messages().print(f"{args.minutes:g} minutes were too short for everything, with {tried}; more may find better")

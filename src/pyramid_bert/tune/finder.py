@@ -132,7 +132,8 @@ class Finder:
         on_best: Callable[[PyramidClassifier], object] | None,
         bar: Progress,
     ) -> None:
-        self._start, self._deadline, self._bar = time.monotonic(), deadline, bar
+        self._start, self._deadline = time.monotonic(), deadline
+        self._bar, self._task = bar, bar.add_task("reading", total=None)
         self._dense, self._methods = classifier, methods
         order, items = shuffled(len(texts), 0), classifier.encode(texts)
         self._items = [items[i] for i in order]
@@ -263,10 +264,8 @@ class Finder:
 
     def _stage(self, title: str, total: int | None = None) -> Callable[[], None]:
         """Shows the next stage; returns what moves the bar by one of `total` steps, if that is known."""
-        for task in self._bar.task_ids:
-            self._bar.remove_task(task)
-        task = self._bar.add_task(title, total=total)
-        return lambda: self._bar.advance(task)
+        self._bar.reset(self._task, description=title, total=total)
+        return lambda: self._bar.advance(self._task)
 
     def _timed_machine(self) -> Predicted:
         """Predictions for this machine. Methods that there is no time to calibrate are dropped, but not the first."""
