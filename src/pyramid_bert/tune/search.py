@@ -66,10 +66,7 @@ def find_pyramid(
     check_choice("target", target, TARGETS)
     _check_model(classifier)
     if len(texts) < MINIMUM_ROWS:
-        raise DataError(
-            f"a search needs at least {MINIMUM_ROWS} texts, some of them to compare on, got {len(texts)}; "
-            "a few hundred make the comparison mean something"
-        )
+        raise DataError(f"a search needs at least {MINIMUM_ROWS} texts, got {len(texts)}; better are a few hundred")
     if labels is not None:
         classifier.known_labels().targets(labels, texts=len(texts))
         metric = metric_for(classifier.known_labels(), metric)

@@ -22,7 +22,7 @@ from ..config import SENSITIVITY_RANK
 from ..core.loop import Pass, Recorder, Step
 from ..core.tokens import Tokens
 from ..errors import DataError, PyramidError
-from ..families import base_model, family_of, has_head, pyramid_encoder, pyramidize, restore, set_sensitivity
+from ..families import base_model, family_of, has_head, pyramidize, restore, set_sensitivity
 from ..schedule.base import Schedule
 from ..text.batches import Encoded, collate, sorted_batches
 from ..text.sampling import shuffled
@@ -65,12 +65,10 @@ def measure_sensitivity(
     _check(model, len(items))
     dense = restore(copy.deepcopy(model)).eval().requires_grad_(False)
     pyramidize(dense, Schedule.constant(1.0), "first", cls_only=False)
-    encoder = pyramid_encoder(dense)
-    assert encoder is not None
     recording = _States()
     signs = torch.Generator().manual_seed(0)
     width = dense.config.hidden_size
-    total = torch.zeros(len(encoder.layer), width, width, dtype=torch.float64)
+    total = torch.zeros(dense.config.num_hidden_layers, width, width, dtype=torch.float64)
     some, tokens, outputs = evenly(items, MOST_TEXTS), 0, list[Tensor]()
     batches = sorted_batches([len(item) for item in some], _BATCH)
     for rows in (batches[i] for i in shuffled(len(batches), 0)):  # any first part has texts of all lengths
