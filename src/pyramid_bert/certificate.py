@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .boundary import read_object
+from .checks import check_number
 from .errors import CheckpointError, DataError, MissingExtraError, PyramidError
 from .families import sizes_of
 from .files import write_text
@@ -32,6 +34,8 @@ FILE = "certificate.json"
 MIN_ROWS = 50
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
 _FORMAT, _QUANTILES = 2, 200
+_DOUBT = 1.000001  # the largest doubt, with what rounding in float32 adds
+_REMEDY = "remove it, and calibrate again"
 _AGAIN = "calibrate again with Certificate.fit(clf, texts) or `pyramid-bert certify`"
 
 
@@ -115,31 +119,41 @@ class Certificate:
             name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
         }
         version = fields.pop("format", None)
-        if not isinstance(version, int) or version > _FORMAT:
+        if type(version) is not int or version < 1:
+            raise CheckpointError(f"the certificate is damaged: its format is {reprlib.repr(version)}; {_REMEDY}")
+        if version > _FORMAT:
             raise CheckpointError(
-                f"this certificate has format {version!r} and this release reads up to {_FORMAT}; "
+                f"this certificate has format {version} and this release reads up to {_FORMAT}; "
                 "upgrade with: pip install -U pyramid-bert"
             )
         if version == 1:
             fields.pop("weights", None)
             if (score := fields.pop("score", None)) != "confidence":
-                raise CheckpointError(f"this certificate uses the score {score!r}, which was removed; {_AGAIN}")
+                shown = reprlib.repr(score)
+                raise CheckpointError(f"this certificate uses the score {shown}, which was removed; {_AGAIN}")
+        names = set(cls.__dataclass_fields__)
+        if unlike := sorted(names ^ set(fields)):
+            why = "it lacks" if unlike[0] in names else "it has an unknown field"
+            raise CheckpointError(f"the certificate is damaged: {why} {reprlib.repr(unlike[0])}; {_REMEDY}")
         try:
             return cls(**fields)
-        except (TypeError, PyramidError) as error:
-            raise CheckpointError(f"the certificate is damaged: {error}; remove it, and calibrate again") from error
+        except PyramidError as error:
+            raise CheckpointError(f"the certificate is damaged: {error}; {_REMEDY}") from error
 
     def __post_init__(self) -> None:
-        for name in ("knots", "chances", "quantiles"):
+        for name, most in (("knots", _DOUBT), ("chances", 1.0), ("quantiles", _DOUBT)):
             values = getattr(self, name)
             numbers = isinstance(values, tuple) and all(type(value) in (int, float) for value in values)
-            if not numbers or not values or not all(map(math.isfinite, values)):
-                raise PyramidError(f"{name} must be finite numbers, at least one, got {reprlib.repr(values)}")
-        if len(self.knots) != len(self.chances) or list(self.knots) != sorted(self.knots):
-            raise PyramidError("knots must be ascending and have one chance each")
-        for name, kind in (("rows", int), ("flips", int), ("settings", dict)):
-            if not isinstance(getattr(self, name), kind):
-                raise PyramidError(f"{name} must be of type {kind.__name__}, got {getattr(self, name)!r}")
+            if not numbers or not values or not all(1 - most <= value <= most for value in values):
+                raise PyramidError(f"{name} must be numbers in 0-1, at least one, got {reprlib.repr(values)}")
+            if list(values) != sorted(values):
+                raise PyramidError(f"{name} must be ascending, got {reprlib.repr(values)}")
+        if len(self.knots) != len(self.chances):
+            raise PyramidError(f"each of {len(self.knots)} knots must have one chance, got {len(self.chances)}")
+        check_number("rows", self.rows, 1, whole=True)
+        check_number("flips", self.flips, 0, self.rows, whole=True)
+        if not isinstance(self.settings, dict):
+            raise PyramidError(f"settings must be those of a pyramid, got {reprlib.repr(self.settings)}")
 
     def save(self, folder: str | Path) -> None:
         """Writes the certificate beside a saved model."""
@@ -151,15 +165,11 @@ class Certificate:
         path = Path(folder) / FILE
         if not path.is_file():
             return None
+        data = read_object(path, CheckpointError, _REMEDY)
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(data, dict):
-                raise ValueError("it holds no certificate")
             return cls.from_dict(data)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
-        except ValueError as error:
-            raise CheckpointError(f"{path} is damaged: {error}; remove it, and calibrate again") from error
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def _speedup() -> Case:
 
     def words(folder: Path) -> list[object]:
         given = ["speedup", folder / "dense", "--data", folder / "train.csv", "--out", folder / "out"]
-        return [*given, "--speedup", 1.2, "--ideal", "--minutes", 0.05, "--device", "cpu"]
+        return [*given, "--speedup", 1.2, "--ideal", "--minutes", 0.05, "--device", "cpu", "--overwrite"]
 
     def result(folder: Path) -> object:
         """Which pyramid is found depends on the time that is left; that it is whole does not."""

@@ -1,6 +1,7 @@
 """No fine-tuning: a dense classifier becomes the pyramid of a wanted speed-up that stays nearest to it."""
 
 import json
+import signal
 from dataclasses import replace
 from functools import partial
 
@@ -14,13 +15,13 @@ from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.errors import DataError, UnknownNameError
+from pyramid_bert.families.bert import BertHalves
 from pyramid_bert.text.labels import Labels
 from pyramid_bert.text.sampling import shuffled
-from pyramid_bert.tune import search as find_module
-from pyramid_bert.tune import speed
+from pyramid_bert.tune import finder, speed, strategy
 from pyramid_bert.tune.candidates import METHODS, Method, fastest, grid, neighbours, rests
 from pyramid_bert.tune.judge import divergences
-from pyramid_bert.tune.search import find_pyramid
+from pyramid_bert.tune.search import check_held_out, find_pyramid
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +69,9 @@ def test_no_weight_is_touched(found, dense):
 
 def test_every_candidate_has_the_wanted_speed(found, dense, rows):
     lengths = [len(item) for item in dense.encode(rows[0])]
-    speed = find_module.Counted(dense.model, lengths)
+    counted = speed.Counted(dense.model, lengths)
     assert len(found.trials) > len(METHODS)
-    assert all(1.5 <= speed(trial.settings) < 2.2 for trial in found.trials)
+    assert all(1.5 <= counted(trial.settings) < 2.2 for trial in found.trials)
     assert {trial.settings.selector for trial in found.trials} == {method.selector for method in METHODS}
 
 
@@ -109,7 +110,26 @@ def test_when_time_is_up_the_best_so_far_is_taken(dense, rows):
     assert not found.in_time
     assert len(found.trials) == 1
     assert found.ideal >= 1.5
-    assert (found.search_rows, found.held_out_rows) == (90, 30)
+    assert (found.search_rows, found.held_out_rows) == (16, 30)
+
+
+@pytest.mark.parametrize(("target", "minutes"), [("time", 1), ("time", 20), ("ideal", 1), ("ideal", 10)])
+def test_minutes_are_the_whole_time(dense, rows, monkeypatch, target, minutes):
+    """On a clock that moves by 10 seconds a batch, and by 1 a half layer where these are timed."""
+    clock, forward, attend = [0.0], type(dense.model).forward, BertHalves.attend
+
+    def slow(of, seconds, *args, **how):
+        clock[0] += seconds
+        return of(*args, **how)
+
+    monkeypatch.setattr(strategy.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(type(dense.model), "forward", lambda *args, **how: slow(forward, 10, *args, **how))
+    monkeypatch.setattr(BertHalves, "attend", lambda *args, **how: slow(attend, 0.1, *args, **how))
+    found = find_pyramid(dense, 1.3, *rows, target=target, minutes=minutes)
+    assert clock[0] <= max(60 * minutes, 100) + 10  # one batch more; ten are run however late it is
+    assert clock[0] > 0.5 * 60 * minutes
+    assert not found.in_time
+    assert found.seconds == clock[0]
 
 
 @pytest.fixture
@@ -117,17 +137,20 @@ def machine(monkeypatch):
     """A machine that is predicted by multiply-accumulates, and that measures these times a factor given in `share`."""
     share, counted = [1.0], {}
 
-    class Blind(find_module.Counted):
-        def __init__(self, model, lengths, batch_size, after_each):
+    class Blind(speed.Counted):
+        def __init__(self, model, lengths, batch_size, after_each, in_time):
             super().__init__(model, lengths)
             counted["of"] = self
 
-    def measured(dense, pyramid, workload, batch_size, *, rounds, after_each):
-        slower = share.pop(0) if len(share) > 1 else share[0]
-        return slower * counted["of"](PyramidClassifier(pyramid, None).settings)
+        def knows(self, settings):
+            return True
 
-    monkeypatch.setattr(find_module, "Predicted", Blind)
-    monkeypatch.setattr(find_module, "measured_speedup", measured)
+    def measured(dense, pyramid, workload, batch_size, *, rounds, **_):
+        slower = share.pop(0) if len(share) > 1 else share[0]
+        return [slower * counted["of"](PyramidClassifier(pyramid, None).settings)]
+
+    monkeypatch.setattr(finder, "Predicted", Blind)
+    monkeypatch.setattr(finder, "speedups_by_round", measured)
     return share
 
 
@@ -174,7 +197,7 @@ def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
         ({"target": "watts"}, UnknownNameError, "unknown target 'watts'"),
         ({"metric": "bleu"}, UnknownNameError, "unknown metric 'bleu'"),
         ({"metric": "f1", "labels": None}, DataError, "'f1' needs labels"),
-        ({"minutes": 0}, PyramidError, "minutes must be above 0"),
+        ({"minutes": 0}, PyramidError, "minutes must be a number above 0"),
         ({"held_out": 0.4}, PyramidError, r"held out must be 25 to 35 of 60 texts.*got 0.4, which is 24; 0.5"),
         ({"held_out": 0.42, "rows": 59}, PyramidError, r"held out must be 25 to 34 of 59 texts.*got 0.42, which is 24"),
         ({"held_out": 1.0}, PyramidError, "held out must be a number between 0 and 1, got 1.0"),
@@ -184,7 +207,7 @@ def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
     ],
 )
 def test_refused(dense, sentiment, change, error, message, monkeypatch):
-    monkeypatch.setattr(find_module, "measure_sensitivity", None)  # no work may begin
+    monkeypatch.setattr(finder, "measure_sensitivity", None)  # no work may begin
     texts, labels = sentiment(change.pop("rows", 60))
     call = {"speedup": 1.5, "labels": labels, "target": "ideal", **change}
     with pytest.raises(error, match=message):
@@ -202,9 +225,9 @@ def test_a_pyramid_and_an_encoder_are_refused(dense_dir, learner_dir, sentiment)
 
 def test_shares_that_are_enough_in_whole_rows():
     for share, rows in ((0.43, 59), (0.59, 59), (0.5, 50), (0.5, 51), (0.29, 100), (np.float32(0.5), 60)):
-        find_module.check_held_out(share, rows)
+        check_held_out(share, rows)
     with pytest.raises(PyramidError, match="which is 35"):
-        find_module.check_held_out(0.6, 59)
+        check_held_out(0.6, 59)
 
 
 def test_one_layer_is_refused_for_what_it_is(tiny_bert, tokenizer, sentiment):
@@ -289,7 +312,7 @@ def preferring(monkeypatch):
 
     def prefer(has):
         best = partial(min, key=lambda trial: (not has(trial.settings), trial.divergence))
-        monkeypatch.setattr(find_module, "winner", best)
+        monkeypatch.setattr(finder, "winner", best)
 
     return prefer
 
@@ -298,7 +321,8 @@ def test_lengths_that_follow_the_text_are_tried_and_counted(dense, rows, preferr
     preferring(lambda settings: settings.schedule.is_adaptive)
     found = find_pyramid(dense, 1.3, *rows, target="ideal", methods=[Method("cluster", metric="cosine")])
     assert found.settings.schedule.is_adaptive
-    model, items = found.classifier.model, found.classifier.encode(rows[0])
+    model = found.classifier.model
+    items = found.classifier.encode([rows[0][row] for row in shuffled(120, 0)[: found.search_rows]])
     assert found.ideal == pytest.approx(ideal_speedup(model, items, kept_lengths(model, items)))
     assert found.ideal == pytest.approx(1.3, rel=0.1)
 
@@ -367,27 +391,40 @@ def test_the_command_saves_a_pyramid_that_loads_like_any_other(capsys, call, tmp
     assert PyramidClassifier.load(out).settings.to_dict() == report["settings"]
 
 
-def test_timing_the_machine_takes_nothing_of_the_minutes(dense, rows, machine, monkeypatch):
-    events, blind = [], find_module.Predicted
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["_settled", "_make_judge"])
+def test_what_was_found_outlives_an_interruption(capsys, call, machine, monkeypatch, tmp_path, stage, sent):
+    monkeypatch.setattr(finder.Finder, stage, lambda *args, **how: signal.raise_signal(sent))
+    assert main(call) == 130
+    found, said = stage == "_settled", " ".join(capsys.readouterr().err.split())
+    assert ("the best pyramid so far is in" in said) == found
+    assert ("nothing was saved" in said) != found
+    assert [path.name for path in tmp_path.glob("*fast*")] == ["fast"] * found
+    if found:
+        assert is_pyramid(PyramidClassifier.load(tmp_path / "fast").model)
 
-    def slow(*of):
-        events.append("timed")
-        return blind(*of)
 
-    class Noted(find_module.Deadline):
-        def __init__(self, seconds):
-            super().__init__(seconds)
-            events.append(("begun", seconds))
-
-    monkeypatch.setattr(find_module, "Predicted", slow)
-    monkeypatch.setattr(find_module, "Deadline", Noted)
-    find_pyramid(dense, 1.4, *rows, minutes=0.01)
-    assert events == ["timed", ("begun", 0.6)]
+def test_what_chance_may_have_moved_is_shown(capsys, call, machine, monkeypatch):
+    monkeypatch.setattr(finder, "speedups_by_round", lambda *of, **how: [1.2, 1.4, 1.5])
+    assert main([*call, "--ideal", "--minutes", "0.01", "--json"]) == 0
+    report, said = json.loads((shown := capsys.readouterr()).out), " ".join(shown.err.split())
+    assert "timings varied between rounds: 1.20x to 1.50x" in said
+    assert report["measured"] == 1.4
+    assert set(report["intervals"]) == {"accuracy", "f1", "matthews", "agreement"}
+    for name, sides in report["intervals"].items():
+        for side, (low, high) in sides.items():
+            metrics = {
+                "dense": report["dense_metrics"],
+                "pyramid": {**report["metrics"], "agreement": report["agreement"]},
+            }
+            assert side == "change" or low <= metrics[side][name] <= high
+    assert main([*call, "--ideal", "--minutes", "0.01", "--overwrite"]) == 0
+    assert "±" in next(line for line in capsys.readouterr().out.splitlines() if "accuracy" in line)
 
 
 def test_a_speed_that_was_not_reached_is_told(capsys, call, machine, monkeypatch):
     for measured, told in ((1.1, True), (1.35, False), (1.9, True)):
-        monkeypatch.setattr(find_module, "measured_speedup", lambda *of, value=measured, **how: value)
+        monkeypatch.setattr(finder, "speedups_by_round", lambda *of, value=measured, **how: [value])
         assert main([*call, "--minutes", "1e-9", "--overwrite"]) == 0
         shown = capsys.readouterr()
         assert (f"asked for 1.4x, measured {measured:.2f}x" in " ".join(shown.err.split())) == told
@@ -419,7 +456,7 @@ def test_labels_that_the_model_does_not_know_can_be_left_aside(capsys, call, row
     ("options", "code", "message"),
     [
         ("--speedup 0", 2, "speedup must be a number"),
-        ("--minutes 0", 2, "--minutes must be above 0"),
+        ("--minutes 0", 2, "--minutes must be a number above 0"),
         ("--held-out 0.3", 2, "must be 25 to 55 of 80 texts"),
         ("--held-out 2", 2, "must be a number between 0 and 1, got 2.0"),
         ("--metric bleu", 2, "unknown metric 'bleu'"),

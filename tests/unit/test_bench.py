@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pyramid_bert import Cost, Schedule, pyramidize
+from pyramid_bert import Cost, PyramidClassifier, Schedule, pyramidize
 from pyramid_bert.bench.ledger import measure
 from pyramid_bert.bench.memory import PeakMemory
 from pyramid_bert.bench.roofline import Roofline, measure_roofline
@@ -16,6 +16,7 @@ from pyramid_bert.bench.workload import Workload, forward_all
 from pyramid_bert.cli import main
 from pyramid_bert.errors import DataError, PyramidError
 from pyramid_bert.runtimes.packed import optimize
+from pyramid_bert.text.labels import Labels
 
 SCHEDULE = Schedule.exponential(0.5, last_layer=2)
 
@@ -218,3 +219,46 @@ def test_bench_states_what_an_optimization_does_to_logits(how, capsys):
     assert (ledger["optimization_effect"]["largest_logit_difference"] < 1e-5) == (how == "packed")
     assert main(call) == 0
     assert "logits differ by at most" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture
+def saved(tiny_bert, tokenizer, tmp_path):
+    """A classifier that was saved with a max_length of 8, and a file whose second row has more tokens than it reads."""
+    classifier = PyramidClassifier(tiny_bert(), tokenizer, labels=Labels(("neg", "pos")), max_length=8)
+    classifier.save(tmp_path / "model")
+    (tmp_path / "in.csv").write_text("text\na fine film\n" + "fine " * 200 + "\n")
+    return ["bench", "--model", tmp_path / "model", "--data", tmp_path / "in.csv", "--rounds", 1]
+
+
+def run_bench(*words):
+    return main([str(word) for word in words])
+
+
+def test_bench_cuts_texts_as_the_saved_classifier_does(saved, capsys):
+    assert run_bench(*saved, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["workload"]["padded_length"] == 8
+    record = saved[2] / "classifier.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "max_length": None}))
+    assert run_bench(*saved) == 1
+    said = capsys.readouterr().err
+    assert "in.csv, row 2" in said
+    assert "--max-length 128" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("--n 0", "--n must be"),
+        ("--n 600", "--n must be"),
+        ("--n 600 --training", "--n must be"),
+        ("--threads -1", "--threads must be"),
+        ("--speedup nan", "--speedup must be"),
+        ("--reduce replace", "--reduce replace"),
+        ("--keep-ratio 2 --last-layer 1", "--keep-ratio must be"),
+        ("--rest-from 40", "--rest-from must be"),
+        ("--max-length 1", "--max-length must be"),
+    ],
+)
+def test_bench_names_options_not_arguments(words, option, capsys):
+    assert run_bench("bench", "--size", "tiny", "--rows", 2, "--rounds", 1, *words.split()) in (1, 2)
+    assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f"pyramid-bert: {option}")

@@ -23,6 +23,8 @@ def model_pair(
     schedule: Schedule | None,
     settings: dict[str, Any],
     device: str | torch.device | None = None,
+    *,
+    texts: bool = True,
 ) -> tuple[Any, Any, Any]:
     """(dense model, pyramid, tokenizer or None).
 
@@ -32,6 +34,7 @@ def model_pair(
         schedule: Of the pyramid; None keeps a saved pyramid's own or takes the default.
         settings: Further fields of `PyramidConfig`.
         device: Where both run; None takes the accelerator that torch sees, else the CPU.
+        texts: Whether texts are to be run, so that a tokenizer is needed.
     """
     place = find_device(device)
     tokenizer = None
@@ -39,7 +42,7 @@ def model_pair(
         if path is None:
             model = random_bert(size)
         else:
-            model, tokenizer = load_model(path)[0], load_tokenizer(path)
+            model, tokenizer = load_model(path)[0], load_tokenizer(path) if texts else None
     dense = restore(copy.deepcopy(model.to(place)))
     apply_settings(model, schedule, settings)
     return dense, model, tokenizer

@@ -42,23 +42,33 @@ def time_interleaved(
     rounds: int = 5,
     warmup: int = 1,
     after_each: Callable[[], object] | None = None,
+    in_time: Callable[[], bool] | None = None,
+    at_least: int | None = None,
 ) -> Timing:
     """Times each of `runs` once a round, for `rounds` rounds, after `warmup` rounds that do not count.
 
-    `after_each` is called after each run, for a progress bar.
+    Args:
+        runs: What to time, by name.
+        rounds: How often.
+        warmup: Rounds before that do not count.
+        after_each: Called after each run, for a progress bar.
+        in_time: Whether there is time for another run. If not, the warm-up counts for runs that were made only there,
+            and a run that was never made has no times.
+        at_least: How many runs are made however late it is; each of them once if None.
     """
     if rounds < 1 or warmup < 0:
         raise PyramidError(f"rounds must be at least 1 and warmup at least 0, got {rounds} and {warmup}")
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(-warmup, rounds):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            if turn >= 0:
-                seconds[name].append(time.perf_counter() - start)
-            if after_each is not None:
-                after_each()
-    return Timing(seconds)
+    least = len(runs) if at_least is None else at_least
+    for number, (name, run) in enumerate([*runs.items()] * (warmup + rounds)):
+        if in_time is not None and number >= least and not in_time():
+            break
+        start = time.perf_counter()
+        run()
+        seconds[name].append(time.perf_counter() - start)
+        if after_each is not None:
+            after_each()
+    return Timing({name: times[warmup:] or times[-1:] for name, times in seconds.items()})
 
 
 class SelectingClock(Recorder):

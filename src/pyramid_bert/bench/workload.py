@@ -35,10 +35,10 @@ class Workload:
 
     @classmethod
     def from_texts(
-        cls, tokenizer: Any, texts: Sequence[Text], *, positions: int, max_length: int | None, source: str
+        cls, tokenizer: Any, texts: Sequence[Text], *, positions: int, max_length: int | None, source: str, **told: Any
     ) -> Workload:
-        """The texts as the model reads them; N is `max_length`, or the longest text."""
-        items = encode(tokenizer, texts, positions=positions, max_length=max_length)
+        """The texts as the model reads them; N is `max_length`, or the longest text. `told`: see `encode`."""
+        items = encode(tokenizer, texts, positions=positions, max_length=max_length, **told)
         padded = max_length or max(map(len, items))
         return cls(items, padded, source, tokenizer.pad_token_id)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from ..checks import check_number
 from ..errors import UsageError
 from . import options
 from .options import messages, numbers, steps_shown
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..bench.ledger import Ledger
     from ..bench.training import TrainingLedger
     from ..bench.workload import Workload
+    from ..text.tables import Table as DataTable
     from ..tune.schedules import Solution
 
 SIZES = ("base", "small", "mini", "tiny")
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--data", metavar="FILE", help="texts to run on; without it, random rows of --n tokens")
     group.add_argument("--n", default="128", metavar="N[,N]", help="lengths of the random rows, in turn (default: 128)")
     group.add_argument("--rows", type=int, default=32, help="random rows, or rows of --data to use (default: 32)")
-    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts, and pad baseline a to N")
+    group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts (default: as saved), pad a to N")
     group.add_argument("--batch-size", default="32", metavar="B[,B]", help="batch sizes to measure (default: 32)")
     group.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
     group.add_argument("--threads", type=int, help="threads that torch may use")
@@ -62,31 +64,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measures and prints."""
     schedule, batch_sizes = options.schedule_from(args), numbers("--batch-size", args.batch_size)
-    if min(batch_sizes) < 1 or args.rounds < 1 or args.rows < 1:
-        raise UsageError("--batch-size, --rounds and --rows must be at least 1")
-    if args.speedup is not None and args.speedup < 1:
-        raise UsageError(f"--speedup must be at least 1, got {args.speedup:g}; 2 means twice as fast")
-    if args.training and len(batch_sizes) > 1:
-        raise UsageError(f"--training takes one --batch-size, got {args.batch_size}")
-    if args.training and (args.data or args.optimize or args.speedup is not None):
-        raise UsageError("--training takes random rows of --n tokens; leave out --data, --optimize and --speedup")
-    texts = options.read_data(args.data, args, labels=False).texts[: args.rows] if args.data else None
+    _check_call(args, batch_sizes)
+    table = options.read_data(args.data, args, labels=False) if args.data else None
 
     import torch
 
     from ..bench.ledger import measure
     from ..bench.models import model_pair
+    from ..lab import performer  # noqa: F401 - Performers are measured too
     from ..runtimes.packed import optimize
 
     if args.threads:
         torch.set_num_threads(args.threads)
-    settings = options.pyramid_settings_from(args)
-    dense, pyramid, tokenizer = model_pair(args.model, args.size, schedule, settings, options.device_from(args))
+    settings, device = options.pyramid_settings_from(args), options.device_from(args)
+    with options.named_by_options():
+        pair = model_pair(args.model, args.size, schedule, settings, device, texts=table is not None)
+    dense, pyramid, tokenizer = pair
+    _check_lengths(args, dense)
     if args.training:
         found = [_train(args, dense, pyramid, n, batch_sizes[0]) for n in numbers("--n", args.n)]
         _show(args, [ledger.to_dict() for ledger in found], [training_table(found)])
         return
-    workload = _workload(args, tokenizer, texts, dense.config)
+    workload = _workload(args, tokenizer, table, dense.config)
     if args.optimize:
         optimize(dense, args.optimize)
         optimize(pyramid, args.optimize)
@@ -109,6 +108,36 @@ def run(args: argparse.Namespace) -> None:
         messages().print(solution_text(solution))
 
 
+def _check_call(args: argparse.Namespace, batch_sizes: list[int]) -> None:
+    """Raises for options that hold a wrong value or do not fit together."""
+    if min(batch_sizes) < 1 or args.rounds < 1 or args.rows < 1:
+        raise UsageError("--batch-size, --rounds and --rows must be at least 1")
+    if args.threads is not None:
+        check_number("--threads", args.threads, 1, whole=True, error=UsageError)
+    if args.speedup is not None:
+        check_number("--speedup", args.speedup, 1, hint="2 means twice as fast", error=UsageError)
+    if args.reduce == "replace":
+        raise UsageError("--reduce replace keeps the full length and saves nothing; --reduce drop --weighted does")
+    if args.data and not args.model:
+        raise UsageError("--data needs --model: a random BERT has no tokenizer")
+    if args.training and len(batch_sizes) > 1:
+        raise UsageError(f"--training takes one --batch-size, got {args.batch_size}")
+    if args.training and (args.data or args.optimize or args.speedup is not None):
+        raise UsageError("--training takes random rows of --n tokens; leave out --data, --optimize and --speedup")
+
+
+def _check_lengths(args: argparse.Namespace, model: Any) -> None:
+    """Raises for lengths that the model cannot read."""
+    from ..families import positions_of
+
+    positions = positions_of(model)
+    hint = f"the model reads {positions} tokens"
+    for n in () if args.data else numbers("--n", args.n):
+        check_number("--n", n, 1, positions, hint, whole=True, error=UsageError)
+    if args.max_length is not None:
+        check_number("--max-length", args.max_length, 2, positions, hint, whole=True, error=UsageError)
+
+
 def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_size: int) -> TrainingLedger:
     from ..bench.training import measure_training
 
@@ -127,17 +156,18 @@ def solve_and_apply(pyramid: Any, speedup: float, lengths: Sequence[int], **how:
     return solution
 
 
-def _workload(args: argparse.Namespace, tokenizer: Any, texts: Any, config: Any) -> Workload:
+def _workload(args: argparse.Namespace, tokenizer: Any, table: DataTable | None, config: Any) -> Workload:
     from ..bench.workload import Workload
     from ..families import positions_of
+    from ..text.labels import read_record
 
-    if texts is None:
+    if table is None:
         lengths = numbers("--n", args.n)
         return Workload.synthetic([lengths[i % len(lengths)] for i in range(args.rows)], vocabulary=config.vocab_size)
-    if tokenizer is None:
-        raise UsageError("--data needs --model: a random BERT has no tokenizer")
-    positions = positions_of(config)
-    return Workload.from_texts(tokenizer, texts, positions=positions, max_length=args.max_length, source=args.data)
+    length = read_record(args.model).get("max_length") if args.max_length is None else args.max_length
+    how: dict[str, Any] = {"positions": positions_of(config), "max_length": length, "source": args.data}
+    how |= {"where": table.where, "remedy": "shorten it, or pass --max-length {positions} to cut long texts"}
+    return Workload.from_texts(tokenizer, table.texts[: args.rows], **how)
 
 
 def _effect(pyramid: Any, workload: Workload) -> dict[str, float]:

@@ -42,6 +42,8 @@ _SCHEDULE_OPTIONS: dict[str, tuple[str, Any, str, str]] = {
     "adaptive-growth": ("growth", float, "G", "adaptive: factor by which the radius grows from layer to layer"),
 }
 
+_PYRAMID_OPTIONS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
+
 
 def add_schedule_options(parser: argparse.ArgumentParser) -> None:
     """--schedule and what it takes."""
@@ -115,7 +117,24 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except PyramidError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(_by_option(str(error))) from error
+
+
+@contextmanager
+def named_by_options() -> Iterator[None]:
+    """Lets errors inside the block name an option where they begin with the name of an argument."""
+    try:
+        yield
+    except PyramidError as error:
+        error.args = (_by_option(str(error)),)
+        raise
+
+
+def _by_option(message: str) -> str:
+    options = {name: option for option, (name, *_) in _SCHEDULE_OPTIONS.items()}
+    options |= {name: name.replace("_", "-") for name in _PYRAMID_OPTIONS}
+    first, space, rest = message.partition(" ")
+    return f"--{options[first]}{space}{rest}" if first in options else message
 
 
 def _as_options(message: str) -> str:
@@ -157,8 +176,7 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
 
 def pyramid_settings_from(args: argparse.Namespace) -> dict[str, Any]:
     """The fields of `PyramidConfig` that were given, except the schedule: a saved pyramid keeps its others."""
-    names = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
-    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    return {name: getattr(args, name) for name in _PYRAMID_OPTIONS if getattr(args, name) is not None}
 
 
 def _centers(text: str) -> int | float | str:

@@ -4,27 +4,37 @@ Pyramids with the same weights are tried on a part of the rows of --data. They d
 of similar ones, core-sets, attention, the first ones), in what becomes of the others and in the layers; each has the
 keep ratio that gives the wanted speed-up. The table in the end compares dense model and pyramid on the other rows.
 Labels are used if the file has them, but are not needed.
+
+The best pyramid is saved as soon as it is found, before it is measured and compared: a command that is stopped then, by
+Ctrl-C or by the system, leaves it in --out.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from ..checks import check_number
 from ..errors import DataError, PyramidError, UsageError
+from ..files import check_not_input, check_replaceable, check_writable, only_writer, recover_folder
 from . import options
 from .options import LABEL, messages, read_data, usage_errors
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
     from ..text.tables import Table
-    from ..tune.search import Search
+    from ..tune.finder import Search
 
 _FAR_BELOW, _FAR_ABOVE = 0.9, 1.15  # of the wanted speed-up: worth a word
+_VARIED = 0.1  # the spread of the rounds, as a share of their median: worth a word
 EPILOG = """examples:
   pyramid-bert speedup my-dense-model --data dev.csv --speedup 2 --out twice-as-fast
   pyramid-bert speedup my-dense-model --data unlabelled.jsonl --speedup 1.5 --out faster --minutes 5
@@ -42,13 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ideal", action="store_true", help="count multiply-accumulates at true lengths, not time on this machine"
     )
     parser.add_argument("--metric", metavar="NAME", help="metric that decides among the last few (default: accuracy)")
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="how long to search (default: 10)")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, metavar="M", help="how long it may take in all (default: 10)"
+    )
     parser.add_argument(
         "--held-out",
         type=float,
-        default=0.5,
         metavar="P",
-        help="share of the rows for the table in the end, which the search does not see (default: 0.5)",
+        help="share of the rows for the table in the end, which the search does not see: more rows make the table more "
+        "certain, fewer leave more to the search (default: half, or up to 200 rows as long as 100 are left)",
     )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to this many tokens")
@@ -61,45 +73,78 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Searches, saves and compares."""
-    if args.minutes <= 0 or args.batch_size < 1:
-        raise UsageError(
-            f"--minutes must be above 0 and --batch-size at least 1, got {args.minutes}, {args.batch_size}"
-        )
+    check_number("--minutes", args.minutes, above=True, error=UsageError)
+    check_number("--batch-size", args.batch_size, 1, whole=True, error=UsageError)
     if args.no_labels and (args.metric is not None or args.label_column != LABEL):
         raise UsageError("--no-labels reads no labels; leave it out, or leave out --metric and --label-column")
     out = Path(args.out)
+    recover_folder(out)
     if (out / "config.json").exists() and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
     table = _read(args)
 
     from ..classifier import WRITTEN, PyramidClassifier
-    from ..files import check_replaceable, check_writable
-    from ..tune.search import find_pyramid
     from ..tune.solver import check_speedup
 
     with usage_errors():
-        check_speedup(args.speedup)
+        check_speedup(args.speedup, "--speedup")
+    check_not_input(out, Path(args.model))
     check_writable(out)
     check_replaceable(out, WRITTEN)
     classifier = PyramidClassifier.load(args.model, device=args.device)
     _check_call(args, classifier, table)
     if args.max_length is not None:
         classifier.max_length = args.max_length
-    search = find_pyramid(
-        classifier,
-        args.speedup,
-        table.texts,
-        table.labels or None,
-        target="ideal" if args.ideal else "time",
-        metric=args.metric,
-        minutes=args.minutes,
-        held_out=args.held_out,
-        batch_size=args.batch_size,
-        progress=True,
-    )
-    search.classifier.save(out)
+    remedy = "shorten it, or pass --max-length {positions} to cut long texts"
+    with only_writer(out):
+        search = _search(args, classifier, options.encoded(classifier, table, remedy), out)
     _show(search, args)
     messages().print(f"saved to {out}")
+
+
+def _search(args: argparse.Namespace, classifier: PyramidClassifier, table: Table, out: Path) -> Search:
+    """Searches, and saves the best pyramid whenever there is a better one."""
+    from ..tune.search import find_pyramid
+
+    saved = False
+
+    def save(best: PyramidClassifier) -> None:
+        nonlocal saved
+        best.save(out)
+        saved = True
+
+    try:
+        with _terminated_like_ctrl_c():
+            return find_pyramid(
+                classifier,
+                args.speedup,
+                table.texts,
+                table.labels or None,
+                target="ideal" if args.ideal else "time",
+                metric=args.metric,
+                minutes=args.minutes,
+                held_out=args.held_out,
+                batch_size=args.batch_size,
+                on_best=save,
+                progress=True,
+            )
+    except KeyboardInterrupt:
+        found = f"the best pyramid so far is in {out}; its speed was not measured on unseen rows"
+        messages().print(found if saved else "the search was not far enough; nothing was saved")
+        raise
+
+
+@contextmanager
+def _terminated_like_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM, by which systems end processes, do what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # others get no signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _read(args: argparse.Namespace) -> Table:
@@ -121,7 +166,8 @@ def _read(args: argparse.Namespace) -> Table:
 def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: Table) -> None:
     """Raises for what the model and the rows show to be wrong, before any work."""
     from ..families import positions_of
-    from ..tune.search import MINIMUM_ROWS, check_held_out, metric_for
+    from ..tune.finder import MINIMUM_ROWS
+    from ..tune.search import check_held_out, metric_for
 
     known, positions = classifier.known_labels(), positions_of(classifier.model)
     if args.max_length is not None and not 2 <= args.max_length <= positions:
@@ -142,13 +188,15 @@ def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: 
 def _show(search: Search, args: argparse.Namespace) -> None:
     if args.json:
         options.print_json(search.to_dict())
-        return
-    Console().print(comparison(search))
+    else:
+        Console().print(comparison(search))
     if not search.in_time:
         tried = f"{len(search.trials)} pyramid{'s' if len(search.trials) > 1 else ''} tried"
-        messages().print(
-            f"{args.minutes:g} minutes were too short for all candidates, with {tried}; more may find a better one"
-        )
+        messages().print(f"{args.minutes:g} minutes were too short for everything, with {tried}; more may find better")
+    low, high = min(search.by_round), max(search.by_round)
+    if high - low > _VARIED * search.measured:
+        rounds = f"{low:.2f}x to {high:.2f}x in {len(search.by_round)} rounds"
+        messages().print(f"timings varied between rounds: {rounds}; measure again when nothing else runs")
     share = search.measured / search.wanted
     if search.target == "ideal" or _FAR_BELOW <= share <= _FAR_ABOVE:
         return
@@ -166,11 +214,13 @@ def comparison(search: Search) -> RichTable:
     """Dense beside pyramid, on the rows that the search never saw."""
     from ..tune.candidates import described
 
+    rounds = f"the median of {len(search.by_round)} rounds" if len(search.by_round) > 1 else "in one round"
     table = RichTable(
         title=f"on {search.held_out_rows} rows that the search did not see",
         caption=f"{described(search.settings)}; the best of {len(search.trials)} on {search.trials[0].rows} other "
-        f"rows, in {search.seconds / 60:.1f} minutes. Ideal: multiply-accumulates at true lengths. Measured: over "
-        "dense, length-sorted batches, in turn, on this machine.",
+        f"rows, in {search.seconds / 60:.1f} minutes. ±: half of a 95 % interval (Wilson's for accuracy and agreement, "
+        "paired for its change, else the jackknife). Ideal: multiply-accumulates at true lengths. Measured: over "
+        f"dense, length-sorted batches, in turn, on this machine, {rounds}.",
     )
     table.add_column("")
     for name in ("dense", "pyramid", "change"):
@@ -178,10 +228,19 @@ def comparison(search: Search) -> RichTable:
     for name, dense in (search.dense_metrics or {}).items():
         pyramid = (search.metrics or {})[name]
         unit, digits = (1, 4) if name == "rmse" else (100, 1)  # an error has the labels' unit, the others are shares
-        change = f"{unit * (pyramid - dense):+.{digits}f}"
-        table.add_row(name, f"{unit * dense:.{digits}f}", f"{unit * pyramid:.{digits}f}", change)
-    table.add_row("agreement with dense", "100.0", f"{100 * search.agreement:.1f}", "")
+        sides = {"dense": dense, "pyramid": pyramid, "change": pyramid - dense}
+        cells = (f"{unit * x:{'+' if side == 'change' else ''}.{digits}f}" for side, x in sides.items())
+        margins = (_margin(search, name, side, unit, digits) for side in sides)
+        table.add_row(name, *map("".join, zip(cells, margins, strict=True)))
+    margin = _margin(search, "agreement", "pyramid", 100, 1)
+    table.add_row("agreement with dense", "100.0", f"{100 * search.agreement:.1f}{margin}", "")
     for name, value in (("ideal", search.ideal), ("measured", search.measured)):
         wanted = f" ({search.wanted:g}x wanted)" if (name == "ideal") == (search.target == "ideal") else ""
         table.add_row(f"speed-up, {name}{wanted}", "1.00x", f"{value:.2f}x", "")
     return table
+
+
+def _margin(search: Search, name: str, side: str, unit: int, digits: int) -> str:
+    """Half of the interval of a number; empty where there is none."""
+    interval = search.intervals.get(name, {}).get(side)
+    return "" if interval is None else f" ± {unit * (interval[1] - interval[0]) / 2:.{digits}f}"

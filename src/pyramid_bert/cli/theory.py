@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> None:
     from ..bench.machine import describe_machine
     from ..classifier import PyramidClassifier
     from ..families.hub import apply_settings
+    from ..lab import performer  # noqa: F401 - the theorem holds for Performers too
     from ..lab.theory.measure import measure_theorem
     from ..text.sampling import sample_rows
 

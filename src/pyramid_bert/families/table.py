@@ -153,11 +153,12 @@ def has_head(model: Any) -> bool:
 
 def logits_of_cls(model: Any, hidden: Tensor) -> Tensor:
     """The logits (B, classes) that the head of a classifier gives for the states (B, N, D) of the last layer."""
+    if not has_head(model):
+        raise PyramidError(f"a classifier is needed, got {type(model).__name__}")
     family = family_of(model)
+    whole, _, last = family.head.partition(".")  # a head of several layers reads the states itself
     pooler = getattr(base_model(model), family.pooler, None)
-    if not has_head(model) or pooler is None or "." in family.head:
-        raise PyramidError(f"a classifier with a pooler is needed, got {type(model).__name__}")
-    logits: Tensor = model.get_submodule(family.head)(pooler(hidden))
+    logits: Tensor = model.get_submodule(whole)(hidden if last or pooler is None else pooler(hidden))
     return logits
 
 

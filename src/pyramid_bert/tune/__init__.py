@@ -1,6 +1,7 @@
 """From a wanted speed-up to a pyramid: schedules for a model, and the best pyramid of a dense classifier, untrained."""
 
 from .candidates import METHODS, Method, described
+from .finder import MINIMUM_ROWS, Search
 from .judge import Trial
 from .schedules import (
     AdaptiveSolution,
@@ -12,7 +13,7 @@ from .schedules import (
     solve_adaptive,
     solve_speedup,
 )
-from .search import MINIMUM_ROWS, Search, find_pyramid
+from .search import find_pyramid
 from .sensitivity import measure_sensitivity
 from .speed import Calibration, calibrate
 

@@ -5,7 +5,7 @@ The solver finds for each candidate the keep ratio or radius that gives the want
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..config import PyramidConfig, Reduce, TokenMetric
 from ..core.coreset import CentersPerStep
 from ..schedule.base import Schedule
 from ..text.sampling import shuffled
-from .solver import MIN_TOKENS, SpeedupOf, each_at_speedup, extreme_schedule
+from .solver import MIN_TOKENS, SpeedupOf, at_speedup, extreme_schedule
 
 _CENTERS: tuple[CentersPerStep, ...] = (1, 0.1, 0.4, "all")
 _WITHIN: tuple[int | None, ...] = (3, 5, 8, 12, None)
@@ -170,20 +170,33 @@ def _beside(value: object, values: Sequence[Any]) -> list[Any]:
     return [*values[max(place - 1, 0) : place], *values[place + 1 : place + 2]]
 
 
-def grid(methods: Sequence[Method], layers: int, speedup_of: SpeedupOf, wanted: float) -> list[PyramidConfig]:
-    """The settings of the wanted speed-up to begin with, in a fixed mixed order: any first part is a fair sample."""
-    found: dict[object, PyramidConfig] = {}
+def grid(
+    methods: Sequence[Method],
+    layers: int,
+    speedup_of: SpeedupOf,
+    wanted: float,
+    in_time: Callable[[], bool] = lambda: True,
+) -> list[PyramidConfig]:
+    """The settings of the wanted speed-up to begin with, in a fixed mixed order: any first part is a fair sample.
+
+    When `in_time` says that time is up, those that are found so far; one at least, if there is any.
+    """
+    shapes: list[tuple[PyramidConfig, int, int]] = []
     for method in methods:
         settings = method.settings(extreme_schedule())
-        solved = [*each_at_speedup(settings, places(layers, method.rest_from), speedup_of, wanted)]
+        shapes += [(settings, *ends) for ends in places(layers, method.rest_from)]
         for layer in rests(layers) if method.rest_from is None else ():
             ends = [(first, last) for first in range(1, layer) for last in sorted({first, layer - 1})]
-            solved += each_at_speedup(settings.replace(rest_from=layer), ends, speedup_of, wanted)
-        for one in solved:  # those that keep every token, fast enough by resting, are all the same pyramid
+            shapes += [(settings.replace(rest_from=layer), *end) for end in ends]
+    found: dict[object, PyramidConfig] = {}
+    for i in shuffled(len(shapes), 0):
+        if found and not in_time():
+            break
+        one = at_speedup(*shapes[i], speedup_of, wanted)
+        if one is not None:  # those that keep every token, fast enough by resting, are all the same pyramid
             reduces = one.schedule.to_dict()["keep_ratio"] < 1
             found.setdefault(one if reduces else one.rest_from, one)
-    every = list(found.values())
-    return [every[i] for i in shuffled(len(every), 0)]
+    return list(found.values())
 
 
 def places(layers: int, rest_from: int | None = None) -> list[tuple[int, int]]:

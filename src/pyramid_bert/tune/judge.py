@@ -18,7 +18,10 @@ from torch import Tensor
 from ..config import PyramidConfig
 from ..families import base_model, pyramidize
 from ..text.batches import Encoded, collate, sorted_batches
-from ..text.inference import outputs_of
+
+
+class OutOfTimeError(Exception):
+    """The time of a search is up, and what it was doing has no result. Never leaves a search."""
 
 
 @dataclass(frozen=True)
@@ -53,33 +56,35 @@ class Judge:
 
     Args:
         model: A copy of the model, which becomes one candidate after the other.
-        dense: The dense model.
+        dense: The dense model's logits (n, classes) or CLS vectors (n, D), as `outputs_for` gives them.
         items: The rows.
         pad_id: The padding token.
         batch_size: Rows a batch.
         head: Compare logits; else the last layer's CLS vectors, for a model whose head is missing or not trained.
         measure: A metric of the logits for the first rows, if there are labels; more is better.
+        in_time: Whether there is time for another batch. If not, a trial raises `OutOfTimeError`; the first never does.
 
     Attributes:
-        dense: The dense model's logits (n, classes) or CLS vectors (n, D).
+        dense: What was given.
         trials: The trial on most rows of each candidate.
     """
 
     def __init__(
         self,
         model: Any,
-        dense: Any,
+        dense: Tensor,
         items: Sequence[Encoded],
         pad_id: int,
         batch_size: int,
         *,
         head: bool = True,
         measure: Callable[[Tensor], float] | None = None,
+        in_time: Callable[[], bool] | None = None,
     ) -> None:
         self._model, self._items, self._head, self._measure = model, items, head, measure
-        self._pad_id, self._batch_size = pad_id, batch_size
+        self._pad_id, self._batch_size, self._in_time = pad_id, batch_size, in_time
         self._outputs: dict[PyramidConfig, Tensor] = {}
-        self.dense = self.outputs(dense, items)
+        self.dense = dense
         self.trials: dict[PyramidConfig, Trial] = {}
 
     def __call__(self, settings: PyramidConfig, rows: int) -> Trial:
@@ -87,7 +92,9 @@ class Judge:
         known = self._outputs.get(settings, self.dense[:0])
         if len(known) < rows:
             pyramidize(self._model, config=settings)
-            known = torch.cat([known, self.outputs(self._model, self._items[len(known) : rows])])
+            how: dict[str, Any] = {"head": self._head, "in_time": self._in_time if self.trials else None}
+            more = self._items[len(known) : rows]
+            known = torch.cat([known, outputs_for(self._model, more, self._pad_id, self._batch_size, **how)])
             self._outputs[settings] = known
         dense, other = self.dense[:rows], known[:rows]
         distances = divergences(dense, other, among=self.dense) if self._head else cls_distances(dense, other)
@@ -96,21 +103,29 @@ class Judge:
             self.trials[settings] = trial
         return trial
 
-    def outputs(self, model: Any, items: Sequence[Encoded]) -> Tensor:
-        """What a model gives for rows: logits (n, classes) or CLS vectors (n, D)."""
-        if not self._head:
-            return cls_vectors(model, items, self._pad_id, self._batch_size)
-        return outputs_of(model, items, self._pad_id, batch_size=self._batch_size).logits
-
 
 @torch.inference_mode()
-def cls_vectors(model: Any, items: Sequence[Encoded], pad_id: int, batch_size: int) -> Tensor:
-    """The last layer's CLS vectors (n, D) of a model, with or without a head."""
-    vectors = torch.zeros(len(items), model.config.hidden_size)
+def outputs_for(
+    model: Any,
+    items: Sequence[Encoded],
+    pad_id: int,
+    batch_size: int,
+    *,
+    head: bool = True,
+    in_time: Callable[[], bool] | None = None,
+) -> Tensor:
+    """What a model gives for rows: logits (n, classes), or without `head` the last layer's CLS vectors (n, D).
+
+    Raises `OutOfTimeError` when `in_time` says that there is no time for another batch.
+    """
+    outputs = torch.zeros(len(items), model.config.num_labels if head else model.config.hidden_size)
     for rows in sorted_batches([len(item) for item in items], batch_size):
+        if in_time is not None and not in_time():
+            raise OutOfTimeError
         batch = collate([items[i] for i in rows], pad_id, device=model.device)
-        vectors[rows] = base_model(model)(**batch)[0][:, 0].float().cpu()
-    return vectors
+        found = model(**batch).logits if head else base_model(model)(**batch)[0][:, 0]
+        outputs[rows] = found.float().cpu()
+    return outputs
 
 
 def divergences(dense: Tensor, other: Tensor, *, among: Tensor | None = None) -> Tensor:

@@ -18,7 +18,7 @@ from ..families.hub import apply_settings, default_schedule
 from ..schedule.base import Schedule
 from ..text.batches import Encoded
 from .candidates import places
-from .judge import Judge
+from .judge import Judge, outputs_for
 from .sensitivity import evenly
 from .solver import MIN_TOKENS, check_speedup, each_at_speedup, extreme_schedule, smallest
 from .speed import Predicted, measured_speedup, out_of_reach, rows_to_time, runs_of_calibration, settle
@@ -95,7 +95,8 @@ class Solver:
             mean = max(1.0, sum(map(len, sample)) / len(sample))
             some = evenly(sample, max(_LEAST_TEXTS, min(_MOST_TEXTS, int(_SAMPLE_TOKENS / mean))))
             head = trained_head and has_head(self._dense)
-            self._judge = Judge(self._pyramid, self._dense, some, pad_id, self.batch_size, head=head)
+            dense = outputs_for(self._dense, some, pad_id, self.batch_size, head=head)
+            self._judge = Judge(self._pyramid, dense, some, pad_id, self.batch_size, head=head)
 
     def solve(self, speedup: float, *, verify: bool = True) -> Solution:
         """The schedule for a speed-up over the dense model on length-sorted batches.
@@ -189,7 +190,7 @@ def schedule_for_speedup(
 
 def calibration_runs(lengths: Sequence[int]) -> int:
     """How often `solve_speedup` is expected to call `after_each`."""
-    return runs_of_calibration(max(lengths)) + 2 * 2 * (1 + _ROUNDS)
+    return runs_of_calibration(max(lengths)) + 2 * 2 * 3 * (1 + _ROUNDS)  # two measurements of three batches
 
 
 def _check(model: Any, lengths: Sequence[int], batch_size: int, settings: dict[str, Any]) -> None:

@@ -22,9 +22,10 @@ from ..config import SENSITIVITY_RANK
 from ..core.loop import Pass, Recorder, Step
 from ..core.tokens import Tokens
 from ..errors import DataError, PyramidError
-from ..families import base_model, family_of, has_head, pyramid_encoder, pyramidize, restore, set_sensitivity
+from ..families import base_model, family_of, has_head, pyramidize, restore, set_sensitivity
 from ..schedule.base import Schedule
 from ..text.batches import Encoded, collate, sorted_batches
+from ..text.sampling import shuffled
 
 MIN_TEXTS, MOST_TEXTS = 25, 512
 _BATCH = 16
@@ -34,7 +35,12 @@ AnyModel = TypeVar("AnyModel", bound=Any)
 
 @torch.inference_mode(False)
 def measure_sensitivity(
-    model: AnyModel, items: Sequence[Encoded], pad_id: int = 0, *, after_each: Callable[[], object] | None = None
+    model: AnyModel,
+    items: Sequence[Encoded],
+    pad_id: int = 0,
+    *,
+    after_each: Callable[[], object] | None = None,
+    in_time: Callable[[], bool] | None = None,
 ) -> AnyModel:
     """Measures what the answers of a classifier depend on, leaves that with the model, and returns the model.
 
@@ -46,6 +52,7 @@ def measure_sensitivity(
         items: At least 25 encoded texts like those it will be used on; at most 512 of them are run.
         pad_id: The padding token.
         after_each: Called after each batch, for a progress bar; see `batches_to_measure`.
+        in_time: Whether there is time for another batch. At least 25 texts are run however late it is.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
@@ -58,14 +65,15 @@ def measure_sensitivity(
     _check(model, len(items))
     dense = restore(copy.deepcopy(model)).eval().requires_grad_(False)
     pyramidize(dense, Schedule.constant(1.0), "first", cls_only=False)
-    encoder = pyramid_encoder(dense)
-    assert encoder is not None
     recording = _States()
     signs = torch.Generator().manual_seed(0)
     width = dense.config.hidden_size
-    total = torch.zeros(len(encoder.layer), width, width, dtype=torch.float64)
+    total = torch.zeros(dense.config.num_hidden_layers, width, width, dtype=torch.float64)
     some, tokens, outputs = evenly(items, MOST_TEXTS), 0, list[Tensor]()
-    for rows in sorted_batches([len(item) for item in some], _BATCH):
+    batches = sorted_batches([len(item) for item in some], _BATCH)
+    for rows in (batches[i] for i in shuffled(len(batches), 0)):  # any first part has texts of all lengths
+        if in_time is not None and sum(map(len, outputs)) >= MIN_TEXTS and not in_time():
+            break
         batch = {name: x.to(dense.device) for name, x in collate([some[i] for i in rows], pad_id).items()}
         with torch.enable_grad():
             logits = dense(**batch, pyramid_pass=Pass(recording)).logits

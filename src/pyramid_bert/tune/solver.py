@@ -81,7 +81,7 @@ def extreme_schedule() -> Schedule:
     return Schedule.exponential(_SMALLEST_RATIO, 1, min_tokens=MIN_TOKENS)
 
 
-def check_speedup(speedup: float) -> None:
-    """Raises unless this is a speed-up that one can ask for."""
+def check_speedup(speedup: float, name: str = "speedup") -> None:
+    """Raises unless this is a speed-up that one can ask for; `name` is what the error calls it."""
     if isinstance(speedup, bool) or not isinstance(speedup, int | float) or not 1 <= speedup < _FASTEST:
-        raise PyramidError(f"speedup must be a number in 1-{_FASTEST}, got {speedup!r}; 2 means twice as fast")
+        raise PyramidError(f"{name} must be a number in 1-{_FASTEST}, got {speedup!r}; 2 means twice as fast")

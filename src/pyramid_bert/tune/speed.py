@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..runtimes.devices import wait_for
 from ..schedule.base import Schedule
 from ..schedule.kinds import ExponentialSchedule
 from ..text.batches import Encoded, sorted_batches
+from ..text.sampling import shuffled
 from .solver import MIN_TOKENS, SpeedupOf, each_at_speedup, extreme_schedule
 
 PARTS = ("attention", "attention_masked", "attention_ranked", "feed_forward", "choosing", "cls_attention", "rest")
@@ -120,6 +122,7 @@ def calibrate(
     rounds: int = _ROUNDS,
     known: Calibration | None = None,
     after_each: Callable[[], object] | None = None,
+    in_time: Callable[[], bool] | None = None,
 ) -> Calibration:
     """Times the parts of `pyramid` on random batches of up to `longest` tokens.
 
@@ -131,6 +134,7 @@ def calibrate(
         known: A calibration of the same weights with another selector or reduction: only choosing is timed again, and
             what it asks of attention.
         after_each: Called after each run, for a progress bar.
+        in_time: Whether there is time for another run. Each part is timed once at least.
     """
     settings, encoder = pyramid_settings(pyramid), pyramid_encoder(pyramid)
     if settings is None or encoder is None:
@@ -144,7 +148,7 @@ def calibrate(
         hidden = torch.randn(batch_size, n, pyramid.config.hidden_size).to(pyramid.device, pyramid.dtype)
         parts = _parts(pyramid, encoder, layers[n], hidden)
         runs.update({f"{name} {n}": parts[name] for name in names})
-    timing = time_interleaved(runs, rounds=rounds, after_each=after_each)
+    timing = time_interleaved(runs, rounds=rounds, after_each=after_each, in_time=in_time)
 
     def seconds(name: str, n: int) -> float:
         return timing.median(f"{name} {n}") / (1 if name in ("rest", "choosing") else len(layers[n]))
@@ -232,12 +236,21 @@ def batch_shapes(lengths: Sequence[int], batch_size: int) -> dict[tuple[int, boo
 
 
 class Predicted:
-    """Speed-ups over dense, length-sorted batches, predicted by a calibration of this machine."""
+    """Speed-ups over dense, length-sorted batches, predicted by a calibration of this machine.
+
+    Attributes:
+        in_time: Whether there is time for another run of a calibration.
+    """
 
     def __init__(
-        self, model: Any, lengths: Sequence[int], batch_size: int, after_each: Callable[[], object] | None = None
+        self,
+        model: Any,
+        lengths: Sequence[int],
+        batch_size: int,
+        after_each: Callable[[], object] | None = None,
+        in_time: Callable[[], bool] | None = None,
     ) -> None:
-        self._model, self._after_each = copy.deepcopy(model), after_each
+        self._model, self._after_each, self.in_time = copy.deepcopy(model), after_each, in_time
         self._longest, self._batch_size = max(lengths), batch_size
         self._shapes = batch_shapes(lengths, batch_size)
         self._known: dict[PyramidConfig, Calibration] = {}
@@ -247,6 +260,10 @@ class Predicted:
         times, shapes = self._calibration(settings), self._shapes.items()
         dense = sum(count * times.dense(n, masked=masked) for (n, masked), count in shapes)
         return dense / sum(count * times.pyramid(settings.schedule, n, masked=masked) for (n, masked), count in shapes)
+
+    def knows(self, settings: PyramidConfig) -> bool:
+        """Whether a prediction for these settings needs no further calibration."""
+        return timed_as(settings) in self._known
 
     def _calibration(self, settings: PyramidConfig) -> Calibration:
         """The times of the parts; those of a new method are measured first."""
@@ -258,6 +275,7 @@ class Predicted:
                 batch_size=self._batch_size,
                 known=next(iter(self._known.values()), None),
                 after_each=self._after_each,
+                in_time=self.in_time,
             )
         known = self._known[method]
         return replace(known, cls_layers=settings.cls_layers(known.layers))
@@ -283,10 +301,37 @@ def measured_speedup(
     rounds: int = 3,
     after_each: Callable[[], object] | None = None,
 ) -> float:
-    """How many times faster the pyramid runs the rows than the dense model, both sorted by length and in turn."""
+    """The median of `speedups_by_round`."""
+    return median(speedups_by_round(dense, pyramid, workload, batch_size, rounds=rounds, after_each=after_each))
+
+
+def speedups_by_round(
+    dense: Any,
+    pyramid: Any,
+    workload: Workload,
+    batch_size: int,
+    *,
+    rounds: int = 3,
+    after_each: Callable[[], object] | None = None,
+    in_time: Callable[[], bool] | None = None,
+) -> list[float]:
+    """How many times faster the pyramid runs the rows than the dense model, round by round.
+
+    Rows are sorted by length, and each batch is run by both in turn. When time is up, the last round is left out if it
+    is not complete; a first round is of at least one batch. Takes what `time_interleaved` takes.
+    """
     batches = workload.tensors(workload.by_length(batch_size), device=dense.device)
-    runs = {"dense": partial(forward_all, dense, batches), "pyramid": partial(forward_all, pyramid, batches)}
-    return time_interleaved(runs, rounds=rounds, after_each=after_each).speedup("pyramid", over="dense")
+    order, sides = shuffled(len(batches), 0), {"dense": dense, "pyramid": pyramid}
+    runs = {f"{side} {i}": partial(forward_all, sides[side], [batches[i]]) for i in order for side in sides}
+    times = time_interleaved(runs, rounds=rounds, after_each=after_each, in_time=in_time, at_least=2).seconds
+    found: list[float] = []
+    for turn in range(rounds):
+        done = [i for i in order if len(times[f"pyramid {i}"]) > turn]
+        if not done or (turn and len(done) < len(order)):
+            break
+        spent = {side: sum(times[f"{side} {i}"][turn] for i in done) for side in sides}
+        found.append(spent["dense"] / spent["pyramid"])
+    return found
 
 
 def rows_to_time(items: Sequence[Encoded], batch_size: int, pad_id: int = 0) -> Workload:
@@ -299,7 +344,12 @@ def rows_to_time(items: Sequence[Encoded], batch_size: int, pad_id: int = 0) -> 
 
 
 def settle(
-    settings: PyramidConfig, wanted: float, speedup_of: SpeedupOf, measure: SpeedupOf, tries: int
+    settings: PyramidConfig,
+    wanted: float,
+    speedup_of: SpeedupOf,
+    measure: SpeedupOf,
+    tries: int,
+    in_time: Callable[[], bool] = lambda: True,
 ) -> list[tuple[float, PyramidConfig]]:
     """Corrects the keep ratio until the measured speed-up is the wanted one: (measured, settings), the nearest first.
 
@@ -311,6 +361,7 @@ def settle(
         speedup_of: Predicts the speed-up of settings.
         measure: Measures it.
         tries: How often to measure, at most.
+        in_time: Whether there is time to measure again.
     """
     found, aim = list[tuple[float, PyramidConfig]](), speedup_of(settings)
     for _ in range(tries):
@@ -320,7 +371,7 @@ def settle(
         assert isinstance(schedule, ExponentialSchedule)
         places = [(schedule.first_layer - i, schedule.last_layer - i) for i in range(schedule.first_layer)]
         corrected = next(each_at_speedup(settings, places, speedup_of, aim), None)
-        if abs(measured / wanted - 1) <= _CLOSE_ENOUGH or corrected is None:
+        if abs(measured / wanted - 1) <= _CLOSE_ENOUGH or corrected is None or not in_time():
             break
         settings = corrected
     return sorted(found, key=lambda one: abs(one[0] / wanted - 1))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ..config import PyramidConfig
 from ..schedule.kinds import AdaptiveSchedule
 from .candidates import neighbours, unsolved
-from .judge import Judge, Trial, ranked
+from .judge import Judge, OutOfTimeError, Trial, ranked
 
 FIRST_ROWS = 16
 FINALISTS = 8
@@ -77,7 +77,10 @@ def halve(
         for settings in pool:
             if judge.trials and not part.in_time():
                 break
-            trials.append(judge(settings, count))
+            try:
+                trials.append(judge(settings, count))
+            except OutOfTimeError:
+                break
             step()
         best = ranked(trials) or best
         survivors = max(FINALISTS, (len(best) + 1) // 2)
@@ -111,20 +114,23 @@ def walk(
     start = unsolved(start)
     trials, seen = list[Trial](), {start}
     waiting = [start] if nearest is None else list(neighbours(start, layers))
+    few = rows // _FEW
     while waiting and deadline.in_time():
         candidate = waiting.pop(0)
         seen.add(candidate)
         before = None if nearest is None else nearest.settings.schedule
-        settings = solve(candidate, before.radius if isinstance(before, AdaptiveSchedule) else None)
-        step()
-        if settings is None:
-            if candidate == start:  # too slow as it is: a neighbour that begins earlier may not be
-                waiting = list(neighbours(start, layers))
-            continue
-        few = rows // _FEW
-        if nearest is not None and judge(settings, few).divergence > float(nearest.divergences[:few].mean()):
-            continue
-        trials.append(judge(settings, rows))
+        try:
+            settings = solve(candidate, before.radius if isinstance(before, AdaptiveSchedule) else None)
+            step()
+            if settings is None:
+                if candidate == start:  # too slow as it is: a neighbour that begins earlier may not be
+                    waiting = list(neighbours(start, layers))
+                continue
+            if nearest is not None and judge(settings, few).divergence > float(nearest.divergences[:few].mean()):
+                continue
+            trials.append(judge(settings, rows))
+        except OutOfTimeError:
+            break
         if nearest is None or trials[-1].divergence < nearest.divergence:
             nearest, waiting = trials[-1], [near for near in neighbours(candidate, layers) if near not in seen]
     return trials

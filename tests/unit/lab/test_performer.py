@@ -1,16 +1,24 @@
 """FAVOR+ against softmax attention, and the Performer as a transformers model."""
 
+import json
 import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
+from pyramid_bert import Schedule, pyramidize, restore, schedule_for_speedup
 from pyramid_bert.bench.memory import PeakMemory
+from pyramid_bert.bench.timing import Timing
+from pyramid_bert.cli import main
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.lab.performer.favor import favor_attention, orthogonal_features
 from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification, PerformerModel
+from pyramid_bert.lab.theory.measure import measure_theorem
+from pyramid_bert.text.batches import Encoded
+from pyramid_bert.tune import calibrate, speed
 
 LOWEST = torch.finfo(torch.float32).min
 
@@ -268,3 +276,38 @@ def test_inputs_that_are_refused(given, words):
     with pytest.raises(PyramidError, match=words):
         model(**{"input_ids": IDS, **given})
     assert model.performer.steps == 0
+
+
+# ---- where a pyramid is timed and measured ----
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Runs everything once; a part of a pass takes a second a token, and pyramids are measured at 1.2x."""
+
+    def timed(runs, **_):
+        for run in runs.values():
+            run()
+        whole = {"dense": 1.2, "pyramid": 1.0}
+        words = {name: name.split() for name in runs}
+        return Timing({name: [whole.get(part, float(n))] for name, (part, n) in words.items()})
+
+    monkeypatch.setattr(speed, "time_interleaved", timed)
+
+
+def test_a_performer_is_calibrated_solved_for_and_measured_by_the_theorem(clock):
+    model = performer(num_hidden_layers=4)
+    assert calibrate(pyramidize(performer(), Schedule.constant(0.5)), 8, batch_size=2).lengths[-1] == 8
+    assert schedule_for_speedup(model, 1.2, lengths=[48] * 16).lengths(48, 4)[-1] < 48
+    items = [Encoded(row, [0] * len(row)) for row in IDS.tolist()]  # token types, which a Performer does not have
+    report = measure_theorem(pyramidize(model, Schedule.exponential(0.5, 2)), items)
+    with torch.no_grad():
+        logits = restore(model)(input_ids=IDS).logits
+    losses = F.cross_entropy(logits, logits.argmax(1), reduction="none").tolist()
+    assert [row.loss for row in report.rows] == pytest.approx(losses, abs=1e-5)
+
+
+def test_a_saved_performer_is_timed_by_bench(tmp_path, capsys, clock):
+    performer(num_hidden_layers=4).save_pretrained(tmp_path)
+    assert main(["bench", "--model", str(tmp_path), *"--n 48 --rows 4 --rounds 1 --speedup 1.2 --json".split()]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["solution"]["wanted"] == 1.2

@@ -107,7 +107,7 @@ class PerformerEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, position_ids: Tensor | None) -> Tensor:
+    def forward(self, input_ids: Any, inputs_embeds: Any = None, position_ids: Any = None) -> Tensor:
         """(B, N, D)."""
         tokens = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         positions = self._positions(position_ids, tokens.shape[1]).to(tokens.device)

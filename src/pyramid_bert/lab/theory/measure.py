@@ -246,8 +246,9 @@ def _ratio(out: Tensor | float, given: Tensor, scale: Tensor) -> float:
 
 def embedded(model: Any, batch: dict[str, Tensor]) -> Tensor:
     """The states (B, N, D) before the first layer."""
-    given = {name: batch[name].to(model.device) for name in ("input_ids", "token_type_ids") if name in batch}
-    hidden: Tensor = embeddings_of(model)(**given)
+    embeddings = embeddings_of(model)
+    names = ("input_ids", "token_type_ids") if hasattr(embeddings, "token_type_embeddings") else ("input_ids",)
+    hidden: Tensor = embeddings(**{name: batch[name].to(model.device) for name in names if name in batch})
     return hidden
 
 
