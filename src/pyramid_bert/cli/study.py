@@ -161,6 +161,7 @@ def _run(args: argparse.Namespace, run: Run) -> None:
         todo = runner.plan()
         if not todo:
             messages().print(f"nothing is left to {'measure' if args.measure else 'run'}")
+        args.goes_on = lambda: True
         executor = _executor(args, work, site) if todo else Executor(work)
         with executor, Display(messages(), todo, pace, executor.slots) as runner.display:
             summary = runner.go(executor)

@@ -14,8 +14,6 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from ..bench.ideal import ideal_speedup, kept_lengths
@@ -24,6 +22,7 @@ from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError
 from ..families import family_of, is_pyramid, pyramidize
+from ..progress import Bar
 from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION, metrics_of
 from ..text.sampling import shuffled
@@ -150,7 +149,7 @@ def find_pyramid(
         )
     check_held_out(held_out, len(texts))
     family_of(classifier.model).settings(methods[0].settings(extreme_schedule()), classifier.model.config)
-    with Progress(console=Console(stderr=True), transient=True, disable=not progress) as bar:
+    with Bar(shown=progress) as bar:
         finder = _Finder(classifier, texts, labels, held_out, tuple(methods), batch_size, bar)
         return finder.find(speedup, target, metric, minutes)
 
@@ -211,7 +210,7 @@ class _Finder:
         held_out: float,
         methods: tuple[Method, ...],
         batch_size: int,
-        bar: Progress,
+        bar: Bar,
     ) -> None:
         self._start, self._bar = time.monotonic(), bar
         self._dense, self._methods = classifier, methods
