@@ -91,6 +91,10 @@ def test_a_full_disk_is_told_in_one_line(tiny_model_dir, tmp_path, sentiment, mo
     monkeypatch.setattr("pyramid_bert.training.checkpoints.save_file", fails)
     with pytest.raises(CheckpointError, match=r"cannot write a checkpoint to .*No space left"):
         fresh(tiny_model_dir).fit(*sentiment(64), **FAST, output_dir=tmp_path)
+    clf = PyramidClassifier.load(tiny_model_dir)
+    monkeypatch.setattr(clf.model, "save_pretrained", fails)
+    with pytest.raises(PyramidError, match=r"cannot write .*No space left"):
+        clf.save(tmp_path / "model")
 
 
 def test_a_stopped_fit_leaves_a_model_that_predicts(tiny_model_dir, sentiment):

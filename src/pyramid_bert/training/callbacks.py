@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
-from ..errors import MissingExtraError
+from ..boundary import translating
+from ..errors import MissingExtraError, PyramidError
 from ..files import to_json, write_text
 from ..progress import Bar
 
@@ -119,7 +120,8 @@ class JsonLog(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Adds a line."""
         if state.is_world_process_zero:
-            with self.path.open("a", encoding="utf-8") as file:
+            full = translating(PyramidError, f"cannot write {self.path}", "make room, and give the same command again")
+            with full, self.path.open("a", encoding="utf-8") as file:
                 file.write(log_text(log_entries(state.log_history[-1:])))
 
 
