@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..text.tables import Text
 
 CHUNK = 4096  # rows in memory at once; sorted by length within
+_BATCHES = 16  # between two steps of the progress
 _RESULT_OPTIONS = ("text-column", "text-pair-column", "optimize", "radius", "fallback")
 EPILOG = """examples:
   pyramid-bert predict my-model "a fine film" "a waste of time"
@@ -89,8 +90,13 @@ def run(args: argparse.Namespace) -> None:
     with options.steps_shown("predicting", rows) as advance:
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:
-            answers = list(_label(classifier, texts, args))
-            advance(len(texts))
+            order = sorted(range(len(texts)), key=lambda i: len("".join(texts[i])))
+            answers: list[dict[str, Any]] = [{}] * len(texts)
+            for start in range(0, len(order), _BATCHES * args.batch_size):
+                rows = order[start : start + _BATCHES * args.batch_size]
+                for row, answer in zip(rows, _label(classifier, [texts[i] for i in rows], args), strict=True):
+                    answers[row] = answer
+                advance(len(rows))
             return answers
 
         def resumed(done: int) -> None:
