@@ -80,7 +80,7 @@ def test_model_folders(tmp_path, tiny_model_dir):
     for name, content, message in (
         (None, b"", "no model folder at"),
         ("notes.txt", b"", r"no config\.json"),
-        ("config.json", (tiny_model_dir / "config.json").read_bytes(), r"no \.safetensors file: no weights"),
+        ("config.json", (tiny_model_dir / "config.json").read_bytes(), r"no model\.safetensors: no weights"),
         ("pytorch_model.bin", b"pickle", "pickles, which are never loaded"),
         ("model.safetensors", whole[: len(whole) // 2], r"model\.safetensors is damaged"),
         ("model.safetensors", save(lacking, {"format": "pt"}), r"lacks weights.*layer\.2\.output\.dense\.weight"),
