@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, PyramidError, UsageError
+from ..files import recover_folder
 from ..schedule.base import Schedule
 from . import options
 
@@ -103,6 +104,7 @@ def run(args: argparse.Namespace) -> None:
     if args.dense and (schedule is not None or args.speedup is not None):
         raise UsageError("--dense keeps every token; leave out --speedup and the schedule options")
     out = Path(args.out)
+    recover_folder(out)
     if (out / "config.json").exists() and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
     task = options.task_from(args)
