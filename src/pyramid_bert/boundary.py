@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +53,31 @@ def read_object(path: Path, error: type[PyramidError], remedy: str) -> dict[str,
 
 def _unfit(data: Any) -> str | None:
     """Why JSON data cannot be used, or None."""
-    level, depth = [data], 0
-    while level:
-        if depth > MAX_DEPTH:
-            return f"it is nested more than {MAX_DEPTH} levels deep"
-        inner: list[Any] = []
+    for level in islice(_levels(data), MAX_DEPTH + 1):
         for value in level:
-            if isinstance(value, dict):
-                inner += value.values()
-            elif isinstance(value, list):
-                inner += value
-            elif isinstance(value, float) and not math.isfinite(value):
+            if isinstance(value, float) and not math.isfinite(value):
                 return f"it holds the number {value}"
-            elif isinstance(value, int) and abs(value) > MAX_WHOLE:
+            if isinstance(value, int) and abs(value) > MAX_WHOLE:
                 return f"it holds the number {str(value)[:40]}"
-        level, depth = inner, depth + 1
-    return None
+    return f"it is nested more than {MAX_DEPTH} levels deep" if too_deep(data) else None
+
+
+def too_deep(data: Any) -> bool:
+    """Whether JSON data is nested deeper than we read."""
+    return next(islice(_levels(data), MAX_DEPTH + 1, None), None) is not None
+
+
+def _levels(data: Any) -> Iterator[list[Any]]:
+    """The values at each level of nesting, from the outermost."""
+    level = [data]
+    while level:
+        yield level
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
 
 
 def _kind(value: Any) -> str:

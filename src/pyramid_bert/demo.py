@@ -15,7 +15,6 @@ from typing import Literal
 
 import torch
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from .bench.ledger import Ledger, measure
@@ -24,6 +23,7 @@ from .classifier import PyramidClassifier
 from .errors import DataError, PyramidError
 from .explain.terminal import token_pyramid
 from .families.hub import pyramidize
+from .progress import Bar
 from .schedule.base import Schedule
 from .training import TrainSettings
 
@@ -165,7 +165,7 @@ def _measure(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: list[s
     """The speed ledger of the two, with a progress bar."""
     workload = Workload(dense.encode(texts), PADDED_LENGTH, "Rotten Tomatoes", dense.tokenizer.pad_token_id)
     times = {"rounds": 5, "warmup": 1}
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Bar() as bar:
         task = bar.add_task("timing, in turn", total=4 * sum(times.values()))
         step = partial(bar.advance, task)
         return measure(dense.model, pyramid.model, workload, batch_size=BATCH_SIZE, after_each=step, **times)

@@ -16,6 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+from .boundary import one_line
 from .errors import PyramidError
 
 try:
@@ -78,8 +81,9 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except PyramidError:
         raise
-    except OSError as error:
-        raise PyramidError(f"cannot write {path}: {error.strerror or error}; what was there is unchanged") from error
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise PyramidError(f"cannot write {path}: {reason}; what was there is unchanged") from error
 
 
 @cache

@@ -1,15 +1,17 @@
 """The command line as people and programs use it."""
 
 import json
+import re
 import subprocess
 import sys
+import time
 
 import pytest
 from helpers import output, run
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import COMMANDS, main
-from pyramid_bert.cli.options import print_json
+from pyramid_bert.cli.options import print_json, steps_shown
 from pyramid_bert.errors import DataError, PyramidError
 
 
@@ -129,6 +131,8 @@ def test_schedule_reads_a_models_sizes(capsys, learner_dir):
         ("predict nowhere/at/all text", 1, "no model folder at nowhere/at/all"),
         ("predict somewhere", 2, "give texts to label, or a file"),
         ("predict m text --out o.csv", 2, "--out goes with --data"),
+        ("predict m text --restart", 2, "--restart goes with --out"),
+        ("predict m --data {csv} --out {csv}", 1, "is the input itself"),
         ("evaluate m --data none.csv", 1, "no such file: none.csv"),
         ("explain m text --html .", 1, "it is a folder; name a file"),
         ("train --train a.csv --out o", 2, "give the model to start from with --model, or a --teacher"),
@@ -269,6 +273,39 @@ def test_wrong_call_exits_with_2_and_debug_shows_the_traceback():
     assert end.value.code == 2
     with pytest.raises(DataError):
         main(["evaluate", "m", "--data", "none.csv", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyError("a\x1bb"), "internal error: KeyError: 'a\\x1bb'; run again with --debug"),
+        (type("PanicException", (BaseException,), {})("index out of bounds"), "internal error: PanicException"),
+        (OSError(28, "No space left on device", "out/log.jsonl"), "out/log.jsonl: No space left on device"),
+        (MemoryError(), "out of memory"),
+        (PyramidError("first\nsecond \x1b[31m"), "first\nsecond \\x1b[31m"),
+        (KeyboardInterrupt(), "stopped\n"),
+    ],
+)
+def test_whatever_escapes_is_told_in_plain_words(capsys, monkeypatch, error, message):
+    def fails(args):
+        raise error
+
+    monkeypatch.setattr("pyramid_bert.cli.schedule.run", fails)
+    assert run("schedule") == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    said = capsys.readouterr().err
+    assert said.startswith(f"pyramid-bert: {message}")
+    assert "Traceback" not in said
+
+
+def test_progress_goes_to_a_log_as_plain_lines(capsys, monkeypatch):
+    monkeypatch.setattr("pyramid_bert.progress.EVERY", 0.01)
+    with steps_shown("pre\x1bdicting", 20_000) as advance:
+        advance(8192)
+        time.sleep(0.1)
+    lines = capsys.readouterr().err.split("\n")[:-1]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d pre\\x1bdicting: 8,192 of 20,000.*", line) for line in lines)
+    assert lines
+    assert all(line.isprintable() for line in lines)
 
 
 def test_what_is_not_a_number_is_null_in_json(capsys):

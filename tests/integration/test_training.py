@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,11 +11,13 @@ import time
 
 import pytest
 import torch
-from helpers import FAST, fresh, same, stopped_at, weights
+from helpers import FAST, fresh, run, same, stopped_at, weights
+from safetensors import SafetensorError
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.core import distances as distance
 from pyramid_bert.errors import CheckpointError, PyramidError
+from pyramid_bert.files import only_writer
 from pyramid_bert.training import LengthSampler, TrainSettings
 from pyramid_bert.training.checkpoints import last_complete_checkpoint
 
@@ -51,6 +55,46 @@ def test_a_killed_command_goes_on_where_it_was(tiny_model_dir, tmp_path, sentime
     subprocess.run(command(tmp_path / "killed"), check=True, capture_output=True, env=one_thread)
     assert same(weights_in(tmp_path / "killed"), weights_in(tmp_path / "whole"))
     assert not checkpoints.exists()
+
+
+def test_train_resumes_its_own_work_or_starts_over(capsys, tiny_model_dir, tmp_path, sentiment_files):
+    def call(*more):
+        words = ("train", "--model", tiny_model_dir, "--out", tmp_path / "out", "--epochs", 1, *more)
+        return run(*words, "--train", sentiment_files / "train.csv", "--keep-ratio", 0.5, "--last-layer", 2)
+
+    with only_writer(tmp_path / "out"):
+        assert call() == 1
+    assert "another process" in capsys.readouterr().err
+    with stopped_at(6, escapes=False):
+        assert call() == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert call("--seed", 1) == 1
+    assert re.search(r"different: seed\b.*--restart", capsys.readouterr().err)
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    assert call() == 0
+    assert "resuming from step 4" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "out")
+    shutil.copytree(tmp_path / "copy", tmp_path / "out")
+    (tmp_path / "out" / "checkpoints" / "run.json").write_text("[" * 99999)
+    assert call() == 1
+    (line,) = [line for line in capsys.readouterr().err.split("\n") if line.startswith("pyramid-bert:")]
+    assert "--restart" in line
+    assert call("--seed", 1, "--restart") == 0
+    assert "resuming" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left")])
+def test_a_full_disk_is_told_in_one_line(tiny_model_dir, tmp_path, sentiment, monkeypatch, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr("pyramid_bert.training.checkpoints.save_file", fails)
+    with pytest.raises(CheckpointError, match=r"cannot write a checkpoint to .*No space left"):
+        fresh(tiny_model_dir).fit(*sentiment(64), **FAST, output_dir=tmp_path)
+    clf = PyramidClassifier.load(tiny_model_dir)
+    monkeypatch.setattr(clf.model, "save_pretrained", fails)
+    with pytest.raises(PyramidError, match=r"cannot write .*No space left"):
+        clf.save(tmp_path / "model")
 
 
 def test_a_stopped_fit_leaves_a_model_that_predicts(tiny_model_dir, sentiment):
@@ -175,14 +219,14 @@ def test_checkpoints_hold_no_pickle_and_belong_to_one_run(tiny_model_dir, tmp_pa
     assert any(path.name == "training_state.safetensors" for path in files)
     assert {path.suffix for path in files} <= {".json", ".jsonl", ".safetensors", ".txt"}
     for rows, changes, differs in (
-        (data, {"learning_rate": 2e-3}, "settings"),
-        (data, {"bf16": True}, "settings"),
-        (sentiment(64, seed=5), {}, "data"),
+        (data, {"learning_rate": 2e-3}, "learning_rate"),
+        (data, {"bf16": True}, "bf16"),
+        (sentiment(64, seed=5), {}, "training data"),
     ):
-        with pytest.raises(CheckpointError, match=f"{differs} differ"):
+        with pytest.raises(CheckpointError, match=f"different: {differs}.*--restart"):
             fresh(tiny_model_dir).fit(*rows, **{**FAST, **changes}, **where)
     (last_complete_checkpoint(tmp_path) / "training_state.safetensors").write_bytes(b"broken")
-    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*remove it to start over"):
+    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*--restart"):
         fresh(tiny_model_dir).fit(*data, **FAST, **where)
 
 

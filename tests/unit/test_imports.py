@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
 LAYERS = [
     {"errors", "version", "_moved"},
-    {"checks", "files", "boundary", "estimator"},
+    {"checks", "files", "boundary", "estimator", "progress", "resuming"},
     {"schedule", "cost"},
     {"core"},
     {"config"},
@@ -37,7 +37,7 @@ NO_RANK = len(LAYERS)
 UPWARD_ON_PURPOSE = {("schedule", "tune")}
 
 KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
-NO_TORCH = {"errors", "version", "checks", "boundary", "files", "estimator", "schedule", "cost"}
+NO_TORCH = {"errors", "version", "checks", "boundary", "files", "progress", "resuming", "estimator", "schedule", "cost"}
 
 # What only families/ may ask a model or its config for, and the files that define or build a model themselves.
 ONLY_FAMILIES = {"bert", "pooler", "max_position_embeddings", "encoder.layer", "classifier.in_features"}

@@ -284,6 +284,8 @@ def test_train_with_a_speedup_trains_that_pyramid(known_costs, tiny_model_dir, t
     assert "for 1.5x over dense, length-sorted" in capsys.readouterr().err
     # It goes on with the schedule that it began with: nothing is timed again.
     monkeypatch.setattr(speed_module, "calibrate", None)
+    assert main([*call, "--speedup", "1.3"]) == 1
+    assert "different: --speedup" in capsys.readouterr().err
     assert main([*call, "--speedup", "1.5"]) == 0
     assert PyramidClassifier.load(out).settings.schedule.min_tokens == 2
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from ..boundary import one_line, printable
 from ..errors import PyramidError, UsageError
 from ..version import __version__
 
@@ -46,15 +47,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         args.run(args)
-    except (PyramidError, OSError) as error:
+    except SystemExit:
+        raise
+    except KeyboardInterrupt:
+        goes_on = getattr(args, "goes_on", lambda: False)()  # set by commands that leave work to go on from
+        _complain("stopped; the same command goes on from here" if goes_on else "stopped")
+        return 130
+    except BaseException as error:  # a panic of tokenizers or safetensors is no Exception
         if args.debug:
             raise
-        print(f"pyramid-bert: {error}", file=sys.stderr)
+        _complain(_words(error))
         return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        print("pyramid-bert: stopped", file=sys.stderr)
-        return 130
     return 0
+
+
+def _words(error: BaseException) -> str:
+    """What is said about an error. A `PyramidError` says it itself."""
+    if isinstance(error, PyramidError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory; try a smaller --batch-size"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else one_line(error)
+    name = type(error).__name__
+    return f"internal error: {name}: {one_line(error)}; run again with --debug and report it"
+
+
+def _complain(message: str) -> None:
+    """Prints a message on stderr, with its own line breaks and no other control characters."""
+    print("\n".join(map(printable, f"pyramid-bert: {message}".split("\n"))), file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         Console().print(_table(by_share, certificate, speedup))
     if not args.dry_run:
-        messages().print(f"saved to {args.model}/{FILE}")
+        options.say(f"saved to {args.model}/{FILE}")
 
 
 def _table(by_share: list[dict[str, Any]], certificate: Certificate, speedup: float) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..files import check_writable_file, write_text
-from .options import add_device_option, add_json_option, messages, print_json
+from .options import add_device_option, add_json_option, print_json, say
 
 EPILOG = """examples:
   pyramid-bert explain my-model "a gripping story, told with warmth"
@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> None:
         Console().print(token_pyramid(explanation))
     if args.html:
         write_text(Path(args.html), explanation_html(explanation))
-        messages().print(f"page in {args.html}")
+        say(f"page in {args.html}")

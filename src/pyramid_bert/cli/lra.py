@@ -19,7 +19,7 @@ from ..errors import PyramidError, UsageError
 from ..lab.lra.presets import BACKBONES, TASKS, preset_for
 from ..lab.study.methods import DENSE, METHODS
 from ..schedule.base import Schedule
-from .options import add_device_option, add_json_option, cores, messages, print_json, report, steps_shown, usage_errors
+from .options import add_device_option, add_json_option, cores, print_json, report, say, steps_shown, usage_errors
 
 DIFFICULTIES = ("easy", "intermediate", "hard")
 EPILOG = """examples:
@@ -139,7 +139,7 @@ def _make(args: argparse.Namespace) -> None:
 
         record = make_pathfinder(args.out, args.n, settings, seed=args.seed, jobs=jobs, progress=made_some)
     seconds, made = time.monotonic() - start, sum(counts[1:])
-    messages().print(f"made {made} images in {seconds:.1f} s, {made / seconds:.0f} a second; {counts[0]} were there")
+    say(f"made {made} images in {seconds:.1f} s, {made / seconds:.0f} a second; {counts[0]} were there")
     if args.json:
         print_json({"folder": str(args.out), **record.to_dict(), "made": made, "seconds": seconds})
     else:
@@ -192,7 +192,7 @@ def _train(args: argparse.Namespace) -> None:
         check_replaceable(Path(args.out), _WRITTEN)
     train = read_rows(args.task, args.data, "train", args.rows)
     dev = read_rows(args.task, args.data, "dev", args.dev_rows)
-    messages().print(f"{facts['kept']} of {facts['tokens']} tokens, {facts['attention'].replace('_', '-')} attention")
+    say(f"{facts['kept']} of {facts['tokens']} tokens, {facts['attention'].replace('_', '-')} attention")
     result = run_lra(preset, train, dev, training, schedule=schedule, settings=settings, device=args.device)
     asked = {name: getattr(args, name) for name in ("task", "backbone", "method", "keep")}
     record = {**asked, "epochs": training.epochs, "seed": training.seed, **result.metrics, **result.facts}
@@ -200,7 +200,7 @@ def _train(args: argparse.Namespace) -> None:
         with replacing_folder(Path(args.out)) as scratch:
             result.model.save_pretrained(scratch)
             write_text(scratch / "lra.json", json.dumps(record, indent=1) + "\n")
-        messages().print(f"saved to {args.out}")
+        say(f"saved to {args.out}")
     if args.json:
         print_json(record)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..boundary import printable
 from ..cost import PLACEMENTS
 from ..errors import PyramidError, UnknownNameError, UsageError
 from ..files import to_json
+from ..progress import Bar
 from ..schedule.base import Schedule
 
 if TYPE_CHECKING:
@@ -74,6 +77,11 @@ def add_optimize_option(parser: Any) -> None:
         help="faster weights for the CPU: packed (the default; the same logits up to rounding) or int8 (slightly "
         "different logits); write it after texts, or as --optimize=packed",
     )
+
+
+def add_restart_option(parser: Any) -> None:
+    """--restart."""
+    parser.add_argument("--restart", action="store_true", help="throw away what a stopped run left, and start over")
 
 
 def add_device_option(parser: Any) -> None:
@@ -276,15 +284,19 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 def print_json(value: Any) -> None:
     """Prints data for programs on stdout."""
-    print(to_json(value, ensure_ascii=False, indent=1))
+    print(json_text(value, indent=1))
+
+
+def json_text(value: Any, **form: Any) -> str:
+    """JSON in which everything is escaped that a terminal could take for a command."""
+    text = to_json(value, ensure_ascii=False, **form)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 @contextmanager
 def steps_shown(title: str, total: int) -> Iterator[Callable[..., None]]:
-    """A progress bar on stderr, and what moves it: by one, or by the number given."""
-    from rich.progress import Progress
-
-    with Progress(console=messages(), transient=True) as bar:
+    """Progress on stderr, and what moves it: by one, or by the number given."""
+    with Bar() as bar:
         task = bar.add_task(title, total=total)
         yield lambda count=1: bar.advance(task, count)
 
@@ -292,6 +304,11 @@ def steps_shown(title: str, total: int) -> Iterator[Callable[..., None]]:
 def messages() -> Console:
     """The console for messages: stderr."""
     return Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """Prints a message in one line on stderr, whatever names it holds."""
+    messages().print(printable(text), markup=False, soft_wrap=True)
 
 
 def cores() -> int:

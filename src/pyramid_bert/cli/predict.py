@@ -2,7 +2,8 @@
 
 Prints one line per text: the label, its probability and the text; with --json, one JSON object per line. With --data
 and --out the file's rows are written with the columns `prediction` and `probability` added; the name of --out gives the
-format. Give the same command again to resume a stopped run.
+format. Give the same command again to resume a stopped run: it goes on only if the model, the data and the settings are
+the same. --restart starts over.
 
 --fallback runs a share of the texts again with all tokens: those where the pyramid most likely disagrees with the dense
 model, by the certificate that `pyramid-bert certify` made. The threshold comes from the certificate, so a text's answer
@@ -12,12 +13,15 @@ does not depend on the other rows, and the share can differ on other data.
 from __future__ import annotations
 
 import argparse
-import json
+import glob
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..boundary import printable
 from ..errors import DataError, PyramidError, UsageError
+from ..version import __version__
 from . import options
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from ..text.tables import Text
 
 CHUNK = 4096  # rows in memory at once; sorted by length within
+_BATCHES = 16  # between two steps of the progress
+_RESULT_OPTIONS = ("text-column", "text-pair-column", "optimize", "radius", "fallback")
 EPILOG = """examples:
   pyramid-bert predict my-model "a fine film" "a waste of time"
   pyramid-bert predict my-model --data reviews.csv --out labelled.csv
@@ -39,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="*", help="texts to label")
     parser.add_argument("--data", metavar="FILE", help="label the rows of this file instead")
     parser.add_argument("--out", metavar="FILE", help="write the labelled rows here, in any of the formats below")
+    options.add_restart_option(parser)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--radius", action="store_true", help="give the covering radius of each layer as well")
     parser.add_argument(
@@ -56,23 +63,25 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("give texts to label, or a file with --data; not both, not neither")
     if args.out and not args.data:
         raise UsageError("--out goes with --data; texts on the command line are printed")
+    if args.restart and not args.out:
+        raise UsageError("--restart goes with --out; only a run that writes a file can be resumed")
     if args.fallback is not None and not 0 <= args.fallback <= 1:
         raise UsageError(f"--fallback must be a share in 0-1, got {args.fallback:g}; 0.05 runs 5 % again")
     if args.batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
+    if args.out:
+        from ..text.stream import check_output
+
+        check_output(Path(args.data), Path(args.out))
     # Every row is read before the model is loaded: errors come before work.
     rows = sum(map(len, _chunks(args)))
     if not rows:
         raise DataError(f"{args.data} has no rows; give a file with a header line and at least one row")
 
     from ..classifier import PyramidClassifier
-    from ..files import check_writable_file
     from ..text.stream import transform_file
-    from ..text.tables import format_of
 
-    if args.out:
-        format_of(Path(args.out))
-        check_writable_file(Path(args.out))
+    record = _record(args) if args.out else {}
     classifier = PyramidClassifier.load(args.model, device=options.device_from(args))
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
@@ -81,34 +90,53 @@ def run(args: argparse.Namespace) -> None:
     with options.steps_shown("predicting", rows) as advance:
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:
-            answers = list(_label(classifier, texts, args))
-            advance(len(texts))
+            order = sorted(range(len(texts)), key=lambda i: len("".join(texts[i])))
+            answers: list[dict[str, Any]] = [{}] * len(texts)
+            for start in range(0, len(order), _BATCHES * args.batch_size):
+                rows = order[start : start + _BATCHES * args.batch_size]
+                for row, answer in zip(rows, _label(classifier, [texts[i] for i in rows], args), strict=True):
+                    answers[row] = answer
+                advance(len(rows))
             return answers
 
-        def with_answers(rows: list[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-            answers = label(_texts(rows, args))
-            return [{**row, **answer} for (_, row), answer in zip(rows, answers, strict=True)]
+        def resumed(done: int) -> None:
+            options.say(f"resuming: {done:,} of {rows:,} rows are done")
+            advance(done)
 
         if args.out:
-            run = _record(args, classifier)
-            transform_file(Path(args.data), Path(args.out), with_answers, run=run, chunk_size=CHUNK)
+            how: dict[str, Any] = {"chunk_size": CHUNK, "restart": args.restart, "resumed": resumed}
+            source, target = Path(args.data), Path(args.out)
+            args.goes_on = lambda: any(target.parent.glob(f"{glob.escape(target.name)}.parts/*.jsonl"))
+            transform_file(source, target, lambda rows: label(_texts(rows, args)), run=record, **how)
         else:
             for texts in _chunks(args):
                 for text, answer in zip(texts, label(texts), strict=True):
                     whole = {"text": text, **answer}
-                    print(json.dumps(whole, ensure_ascii=False) if args.json else _line(whole))
+                    print(options.json_text(whole) if args.json else _line(whole))
     if args.out:
-        options.messages().print(f"{rows} rows in {args.out}")
+        options.say(f"{rows} rows in {args.out}")
 
 
 def _chunks(args: argparse.Namespace) -> Iterator[list[Text]]:
     """The texts, as many at a time as are held in memory."""
     from ..text.stream import read_chunks
 
-    if args.data:
-        yield from (_texts(rows, args) for rows in read_chunks(Path(args.data), CHUNK))
-    else:
+    if not args.data:
         yield args.text
+        return
+    for rows in read_chunks(Path(args.data), CHUNK):
+        if args.out:
+            _check_columns(rows, args)
+        yield _texts(rows, args)
+
+
+def _check_columns(rows: list[tuple[int, Mapping[str, Any]]], args: argparse.Namespace) -> None:
+    """Raises if a row has a column that would be replaced by one that is added."""
+    added = ["prediction", "probability", *(["flip_chance", "rerun"] if args.fallback is not None else [])]
+    for number, row in rows:
+        for name in row:
+            if name in added or (args.radius and re.fullmatch(r"radius_\d+", name)):
+                raise DataError(f"{args.data}, row {number}: has a column {name!r}, which is to be added; rename it")
 
 
 def _texts(rows: list[tuple[int, Mapping[str, Any]]], args: argparse.Namespace) -> list[Text]:
@@ -118,16 +146,22 @@ def _texts(rows: list[tuple[int, Mapping[str, Any]]], args: argparse.Namespace) 
     return [text_in(row, *columns, f"{args.data}, row {number}") for number, row in rows]
 
 
-def _record(args: argparse.Namespace, classifier: PyramidClassifier) -> dict[str, Any]:
-    """What a stopped run must have in common with this one to be resumed."""
-    run: dict[str, Any] = {"model": str(args.model), "columns": [args.text_column, args.text_pair_column]}
-    if args.optimize:
-        run["optimize"] = args.optimize
-    if args.radius:
-        run["radius"] = True
-    if args.fallback is not None:  # columns and thresholds come from the certificate
-        run |= {"fallback": args.fallback, "certificate": classifier.certificate and classifier.certificate.to_dict()}
-    return run
+def _record(args: argparse.Namespace) -> dict[str, Any]:
+    """What a stopped run must have in common with this one to be resumed: all that the answers depend on.
+
+    Batch size and device are left out: they change answers by no more than rounding.
+    """
+    from ..certificate import FILE
+    from ..families.loading import model_digests
+
+    model = model_digests(args.model)
+    certificate = model.pop(FILE, None)
+    return {
+        "model": model,
+        "certificate": None if args.fallback is None else certificate,
+        **{f"--{name}": getattr(args, name.replace("-", "_")) for name in _RESULT_OPTIONS},
+        "version of pyramid-bert": __version__,
+    }
 
 
 def _check_certificate(classifier: PyramidClassifier, model: str) -> None:
@@ -161,10 +195,10 @@ def _label(classifier: PyramidClassifier, texts: list[Text], args: argparse.Name
 
 
 def _line(row: dict[str, Any]) -> str:
-    text = row["text"] if isinstance(row["text"], str) else " ‖ ".join(row["text"])
+    text = printable(row["text"] if isinstance(row["text"], str) else " ‖ ".join(row["text"]))
     shown = text if len(text) <= 80 else text[:79] + "…"
     label = row["prediction"] if "probability" in row else f"{row['prediction']:.4f}"
-    words = [str(label), *(f"{row[name]:.3f}" for name in ("probability", "flip_chance") if name in row)]
+    words = [printable(str(label)), *(f"{row[name]:.3f}" for name in ("probability", "flip_chance") if name in row)]
     words += ["run again" if row["rerun"] else "as it was"] if "rerun" in row else []
     radii = [f"{value:.2f}" for name, value in row.items() if name.startswith("radius_")]
     return "\t".join([*words, *([" ".join(radii)] if radii else []), shown])

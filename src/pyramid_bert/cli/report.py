@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NoDataError, UsageError
 from ..files import check_writable, check_writable_file, write_text
-from .options import add_device_option, add_json_option, messages, print_json, steps_shown
+from .options import add_device_option, add_json_option, print_json, say, steps_shown
 
 if TYPE_CHECKING:
     from ..lab.report.collect import Results
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
         print_json({"page": str(out), "bytes": len(page.encode()), "figures": files})
     else:
         more = f", {len(files)} files in {args.figures}" if files else ""
-        messages().print(f"page in {out} ({len(page.encode()) / 1e6:.1f} MB){more}")
+        say(f"page in {out} ({len(page.encode()) / 1e6:.1f} MB){more}")
 
 
 def _look(args: argparse.Namespace, results: Results) -> ModelView:
@@ -124,5 +124,5 @@ def _tasks(folder: str, results: Results) -> dict[str, list[Text]]:
     if missing and not found:
         raise next(iter(missing.values()))
     if missing:
-        messages().print(f"no data of {', '.join(missing)} in {folder}; the figure of lengths leaves them out")
+        say(f"no data of {', '.join(missing)} in {folder}; the figure of lengths leaves them out")
     return found

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..boundary import printable
 from ..errors import PyramidError, UnknownNameError, UsageError
 from ..lab.study.methods import AXES
-from .options import add_json_option, cores, messages, print_json
+from .options import add_json_option, cores, messages, print_json, say
 
 if TYPE_CHECKING:
     from ..lab.study.cell import Site
@@ -160,7 +161,8 @@ def _run(args: argparse.Namespace, run: Run) -> None:
             pace = Pace(every, run.store)
         todo = runner.plan()
         if not todo:
-            messages().print(f"nothing is left to {'measure' if args.measure else 'run'}")
+            say(f"nothing is left to {'measure' if args.measure else 'run'}")
+        args.goes_on = lambda: True
         executor = _executor(args, work, site) if todo else Executor(work)
         with executor, Display(messages(), todo, pace, executor.slots) as runner.display:
             summary = runner.go(executor)
@@ -178,7 +180,7 @@ def _executor(args: argparse.Namespace, work: partial[dict[str, Any]], site: Sit
 def _conclude(summary: Summary, name: str) -> None:
     """Says how the run ended; raises when something failed."""
     left = f", {len(summary.left)} left" if summary.left else ""
-    messages().print(f"{name}: {len(summary.done)} done{left}")
+    say(f"{name}: {len(summary.done)} done{left}")
     if summary.failed or summary.blocked:
         waiting = f", and {len(summary.blocked)} that start from them" if summary.blocked else ""
         names = ", ".join(f"{cell.name} ({cell.id})" for cell in summary.failed[:5])
@@ -199,7 +201,7 @@ def _status(args: argparse.Namespace, run: Run) -> None:
     measured = status["measured"] or {"failed": []}
     for entry in [*(status["cells"] if args.cells else status["failed"]), *measured["failed"]]:
         reason = f": {entry['error']}" if "error" in entry else ""
-        print(f"{entry['state']} {entry['id']} {entry['name']}{reason}")
+        print(printable(f"{entry['state']} {entry['id']} {entry['name']}{reason}"))
 
 
 def _table(args: argparse.Namespace, run: Run) -> None:

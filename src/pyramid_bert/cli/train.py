@@ -1,8 +1,9 @@
 """Fine-tune a classifier on your own file or a GLUE task: a pyramid from any BERT model, or a dense one with --dense.
 
 Words and whole numbers are classes, decimal numbers are regression targets; --target overrides that guess. Give the
-same command again to resume a stopped run: it continues from its last checkpoint and ends with the same weights. With
---teacher the pyramid starts from a trained dense model and also learns from its outputs.
+same command again to resume a stopped run: it continues from its last checkpoint and ends with the same weights, and
+only if the model, the data and the settings are the same. --restart starts over. With --teacher the pyramid starts from
+a trained dense model and also learns from its outputs.
 
 Several processes share the work under `torchrun --nproc-per-node N -m pyramid_bert train ...` or `accelerate launch`.
 """
@@ -10,12 +11,15 @@ Several processes share the work under `torchrun --nproc-per-node N -m pyramid_b
 from __future__ import annotations
 
 import argparse
-import json
+import hashlib
+import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PyramidError, UsageError
+from ..errors import CheckpointError, PyramidError, UsageError
+from ..files import recover_folder
 from ..schedule.base import Schedule
 from . import options
 
@@ -76,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to N tokens")
     group.add_argument("--log-dir", metavar="FOLDER", help="write event files for TensorBoard here")
     group.add_argument("--overwrite", action="store_true", help="replace the model in --out")
+    options.add_restart_option(group)
     group = parser.add_argument_group("distillation: learn from a trained model as well")
     group.add_argument("--teacher", metavar="FOLDER", help="a trained classifier, usually dense")
     _add_settings(group, _DISTILLATION)
@@ -99,14 +104,15 @@ def run(args: argparse.Namespace) -> None:
     if args.dense and (schedule is not None or args.speedup is not None):
         raise UsageError("--dense keeps every token; leave out --speedup and the schedule options")
     out = Path(args.out)
+    recover_folder(out)
     if (out / "config.json").exists() and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
     task = options.task_from(args)
     train, dev = _read(args, task)
 
-    from ..classifier import WRITTEN, PyramidClassifier
+    from ..classifier import WRITTEN
     from ..config import PyramidConfig
-    from ..files import check_replaceable, check_writable
+    from ..files import check_replaceable, check_writable, only_writer
     from ..runtimes.processes import first_process, leave, place
 
     if args.speedup is not None and place()[1] > 1:
@@ -123,9 +129,28 @@ def run(args: argparse.Namespace) -> None:
     known = _check_labels(train, dev, settings, task)
     if args.max_length is None and task is not None:
         args.max_length = task.max_length
-    pyramid |= {"max_length": args.max_length, "device": args.device}
-    start = args.model or args.teacher
-    classifier = PyramidClassifier.from_pretrained(start, "dense" if args.dense else schedule, **pyramid)
+    pyramid |= {"schedule": "dense" if args.dense else schedule, "max_length": args.max_length, "device": args.device}
+    with only_writer(out) if first_process() else nullcontext():
+        if args.restart and first_process():
+            shutil.rmtree(out / "checkpoints", ignore_errors=True)
+        _train(args, settings, pyramid, known, train, dev)
+    leave()
+
+
+def _train(
+    args: argparse.Namespace,
+    settings: TrainSettings,
+    pyramid: dict[str, Any],
+    known: Labels,
+    train: Table,
+    dev: dict[str, Table],
+) -> None:
+    """Trains on checked data, saves and evaluates."""
+    from ..classifier import PyramidClassifier
+    from ..runtimes.processes import first_process
+
+    out, start = Path(args.out), args.model or args.teacher
+    classifier = PyramidClassifier.from_pretrained(start, **pyramid)
     remedy = "pass --max-length {positions} to cut long texts"
     train = options.encoded(classifier, train, remedy)
     dev = {prefix: options.encoded(classifier, table, remedy) for prefix, table in dev.items()}
@@ -134,6 +159,7 @@ def run(args: argparse.Namespace) -> None:
     if known.numbered and args.teacher is None:
         _name_classes(classifier, known, settings.seed)
     watched = next(iter(dev.values()), None)
+    args.goes_on = lambda: any((out / "checkpoints").glob("checkpoint-*/trainer_state.json"))
     classifier.fit(
         train.texts,
         train.labels,
@@ -145,10 +171,9 @@ def run(args: argparse.Namespace) -> None:
     )
     if first_process():
         classifier.save(out)
-        options.messages().print(f"saved to {out}")
+        options.say(f"saved to {out}")
         if dev:
             options.report(options.evaluate_all(classifier, dev, settings.eval_batch_size), args.json)
-    leave()
 
 
 def _check_call(args: argparse.Namespace) -> None:
@@ -213,7 +238,7 @@ def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, 
     with options.usage_errors():
         settings.metric_for(regression=known.classes is None)
     if first_process():
-        options.messages().print(known.summary(train.labels), markup=False, soft_wrap=True)
+        options.say(known.summary(train.labels))
     return known
 
 
@@ -228,19 +253,31 @@ def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int) -> No
 
 def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args: argparse.Namespace) -> None:
     """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
+    from ..boundary import translating
     from ..families.hub import apply_settings
+    from ..families.loading import model_digests
     from ..files import write_text
+    from ..resuming import START_OVER, check_same_run, run_text
     from .bench import solution_text, solve_and_apply
 
     record = Path(args.out) / "checkpoints" / _SOLVED
-    if record.is_file():  # a resumed run keeps its schedule
-        apply_settings(classifier.model, Schedule.from_dict(json.loads(record.read_text(encoding="utf-8"))), {})
-        return
     step = max(1, len(train.texts) // _TEXTS_TO_TIME)
     items = classifier.encode(train.texts[::step])
+    run = {
+        "--speedup": args.speedup,
+        "model": model_digests(args.model or args.teacher),
+        "selection": options.pyramid_settings_from(args),
+        "training data": hashlib.blake2b(repr(items).encode(), digest_size=16).hexdigest(),
+        "evaluation batch size": batch_size,
+    }
+    if record.is_file():  # a resumed run keeps its schedule
+        found = check_same_run(record, run, CheckpointError, found=["schedule"])
+        with translating(CheckpointError, f"{record} is damaged", START_OVER):
+            apply_settings(classifier.model, Schedule.from_dict(found["schedule"]), {})
+        return
     lengths = [len(item) for item in items]
     how: dict[str, Any] = {"batch_size": batch_size, "sample": items, "trained_head": classifier.labels is not None}
     pad_id = classifier.tokenizer.pad_token_id
     solution = solve_and_apply(classifier.model, args.speedup, lengths, pad_id=pad_id, **how)
-    write_text(record, json.dumps(solution.schedule.to_dict()))
-    options.messages().print(solution_text(solution))
+    write_text(record, run_text({**run, "schedule": solution.schedule.to_dict()}))
+    options.say(solution_text(solution))

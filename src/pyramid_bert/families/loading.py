@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from ..boundary import translating
 from ..errors import CheckpointError
+from ..resuming import digest_of
 from .intake import (
     FETCH_AGAIN,
     check_complete,
@@ -53,6 +54,13 @@ def load_model(
         )
     head_is_new = check_complete(path, family, model, report)
     return model.eval(), head_is_new
+
+
+def model_digests(path: str | Path) -> dict[str, str]:
+    """A digest of each file that a model can be loaded from, by its name: equal for equal models, wherever they are."""
+    folder = model_folder(path)
+    files = {file for pattern in _FETCHED for file in folder.glob(pattern) if file.is_file()}
+    return {file.name: digest_of(file) for file in sorted(files)}
 
 
 def load_config(folder: Path) -> Any:

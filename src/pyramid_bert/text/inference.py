@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from ..core.loop import Pass
@@ -16,6 +14,7 @@ from ..core.record import Coverage, Kept, Radii
 from ..core.selectors import Grouper
 from ..errors import PyramidError
 from ..families import pyramid_encoder
+from ..progress import Bar
 from ..runtimes.processes import added_up, place
 from .batches import Encoded, collate, sorted_batches
 
@@ -70,15 +69,18 @@ def outputs_of(
     number, count = place() if share else (0, 1)
     batches = sorted_batches([len(item) for item in items], batch_size)[number::count]
     found: list[Coverage] = []
-    for rows in track(batches, title or "", console=Console(stderr=True), disable=title is None):
-        batch = collate([items[i] for i in rows], pad_id, pad_to)
-        with torch.inference_mode():
-            outputs, vector = call(model, batch, this, cls=cls)
-        logits[rows] = outputs.logits.float().cpu()
-        if radii is not None:
-            found.append(radii.coverage)
-        if vectors is not None:
-            vectors[rows] = vector.float().cpu()
+    with Bar(shown=title is not None) as bar:
+        task = bar.add_task(title or "", total=len(batches))
+        for rows in batches:
+            batch = collate([items[i] for i in rows], pad_id, pad_to)
+            with torch.inference_mode():
+                outputs, vector = call(model, batch, this, cls=cls)
+            logits[rows] = outputs.logits.float().cpu()
+            if radii is not None:
+                found.append(radii.coverage)
+            if vectors is not None:
+                vectors[rows] = vector.float().cpu()
+            bar.advance(task)
     if share:
         logits = added_up(logits, model.device)
         vectors = None if vectors is None else added_up(vectors, model.device)

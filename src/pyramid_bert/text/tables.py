@@ -7,12 +7,14 @@ import gzip
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ..boundary import MAX_DEPTH, one_line, too_deep, translating
 from ..errors import DataError, MissingExtraError
 
 Text = str | tuple[str, str]
@@ -110,7 +112,7 @@ def iterate_rows(
         exact: Refuse rows with more fields than columns: an unquoted separator in a text moves the later fields.
     """
     if not path.is_file():
-        raise DataError(f"no such file: {path}")
+        raise DataError(f"{path} is a folder; name a file" if path.is_dir() else f"no such file: {path}")
     suffix, zipped = format_of(path) if suffix is None else (suffix, False)
     if suffix == ".parquet":
         yield from _parquet_rows(path)
@@ -123,15 +125,15 @@ def iterate_rows(
             csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
             # In TSV files quotes mean nothing, as in GLUE's.
             form: dict[str, Any] = {} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-            separated = enumerate(csv.DictReader(file, header, **form), start=1)
-            for number, row in _json_rows(file, path) if suffix == ".jsonl" else separated:
+            rows = _json_rows(file, path) if suffix == ".jsonl" else _separated_rows(file, path, header, form)
+            for number, row in rows:
                 if exact:
                     _check_surplus(row, suffix, f"{path}, row {number}")
                 yield number, row
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged after row {number}: {error}; fetch it again") from error
-    except csv.Error as error:
-        raise DataError(f"{path} cannot be read after row {number}: {error}") from error
+    except (csv.Error, OSError) as error:
+        raise DataError(f"{path} cannot be read after row {number}: {one_line(error)}") from error
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path} is not UTF-8 text (byte {error.start}, after row {number}); convert it first"
@@ -156,25 +158,51 @@ def _json_rows(file: IO[str], path: Path) -> Iterator[tuple[int, Mapping[str, An
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{path}, row {number}: not JSON ({error.msg})") from error
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets without end
+            raise DataError(f"{path}, row {number}: not JSON that can be read ({one_line(error)})") from error
         if not isinstance(row, dict):
             raise DataError(f"{path}, row {number}: expected a JSON object, got {type(row).__name__}")
+        if line.count("[") + line.count("{") > MAX_DEPTH and too_deep(row):
+            raise DataError(f"{path}, row {number}: nested more than {MAX_DEPTH} levels deep")
+        if "\\ud" in line.lower():  # an escape that may be half of a character
+            try:
+                json.dumps(row, ensure_ascii=False).encode()
+            except UnicodeEncodeError as error:
+                raise DataError(
+                    f"{path}, row {number}: holds half of a character, {error.object[error.start]!r}; such text cannot "
+                    "be written as UTF-8: correct it where it was made"
+                ) from error
         yield number, row
+
+
+def _separated_rows(
+    file: IO[str], path: Path, header: Sequence[str] | None, form: Mapping[str, Any]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    reader = csv.DictReader(file, header, **form)
+    check_columns(reader.fieldnames or (), path)
+    yield from enumerate(reader, start=1)
+
+
+def check_columns(names: Iterable[str], path: Path) -> None:
+    """Raises if two columns of a file have the same name: one of them would be lost."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{path} has two columns named {twice[0]!r}; rename one of them")
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
-        import pyarrow.lib
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data", "reading Parquet") from error
-    try:
+    damaged = translating(DataError, f"{path} is not a Parquet file, or damaged", "write it again")
+    with damaged, pyarrow.parquet.ParquetFile(path) as file:
+        check_columns(file.schema_arrow.names, path)
         number = 0
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
+        for batch in file.iter_batches(batch_size=1024):
             for row in batch.to_pylist():
                 number += 1
                 yield number, row
-    except pyarrow.lib.ArrowInvalid as error:
-        raise DataError(f"{path} is not a Parquet file: {error}") from error
 
 
 def text_in(row: Mapping[str, Any], text_column: str, pair_column: str | None, where: str) -> Text:

@@ -9,13 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
-from ..errors import MissingExtraError
+from ..boundary import translating
+from ..errors import MissingExtraError, PyramidError
 from ..files import to_json, write_text
+from ..progress import Bar
 
 LOG = "log.jsonl"
 LOG_EVERY = 20  # steps
@@ -75,14 +76,16 @@ def sign(metric: str) -> int:
 class RichProgress(TrainerCallback):
     """Shows steps, the loss and the metric that counts on the dev data in a progress bar."""
 
-    def __init__(self, bar: Progress, title: str, metric: str | None) -> None:
+    def __init__(self, bar: Bar, title: str, metric: str | None) -> None:
         self.bar = bar
         self.title = title
         self.metric = metric
         self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Starts at the step at which a resumed run continues."""
+        """Starts at the step at which a resumed run continues, and says so."""
+        if state.global_step:
+            self.bar.say(f"resuming from step {state.global_step:,}")
         self.task = self.bar.add_task(self.title, total=state.max_steps, completed=state.global_step, shown="")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -97,10 +100,10 @@ class RichProgress(TrainerCallback):
         self.bar.update(self.task, shown="  ".join(self.shown.values()))
 
 
-def progress_bar(shown: bool) -> Progress:
+def progress_bar(shown: bool) -> Bar:
     """The bar on stderr that `RichProgress` moves."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("{task.fields[shown]}"), console=Console(stderr=True), disable=not shown)
+    return Bar(*columns, TextColumn("{task.fields[shown]}"), shown=shown)
 
 
 class JsonLog(TrainerCallback):
@@ -117,7 +120,8 @@ class JsonLog(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Adds a line."""
         if state.is_world_process_zero:
-            with self.path.open("a", encoding="utf-8") as file:
+            full = translating(PyramidError, f"cannot write {self.path}", "make room, and give the same command again")
+            with full, self.path.open("a", encoding="utf-8") as file:
                 file.write(log_text(log_entries(state.log_history[-1:])))
 
 

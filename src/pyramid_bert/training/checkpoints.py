@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Trainer
+from transformers.trainer_callback import TrainerState
 
+from ..boundary import one_line, translating
 from ..errors import CheckpointError, UnsupportedModelError
 from ..files import write_text
+from ..resuming import START_OVER, check_same_run, run_text
 from ..runtimes.processes import first_process, share_weights, wait_for_all
 
 _TENSORS = "training_state.safetensors"
@@ -33,6 +37,15 @@ class SafeTrainer(Trainer):
     model: Any
     optimizer: Any
     lr_scheduler: Any
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except (OSError, SafetensorError) as error:  # a full disk, for example
+            raise CheckpointError(
+                f"cannot write a checkpoint to {self.args.output_dir}: {one_line(error)}; make room, and give the same "
+                "command again: it goes on from the last complete checkpoint"
+            ) from error
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
@@ -57,18 +70,20 @@ class SafeTrainer(Trainer):
             return
         tensors, rest = _read(Path(checkpoint), "")
         if "groups" not in rest:
-            raise CheckpointError(f"{checkpoint} was written by an older version; remove it to start over")
-        state: dict[int, dict[str, Tensor]] = {}
-        for key, value in tensors.items():
-            number, _, name = key.partition("/")
-            state.setdefault(int(number), {})[name] = value
-        self.optimizer.load_state_dict({"state": state, "param_groups": rest["groups"]})
-        self.lr_scheduler.load_state_dict(rest["scheduler"])
+            raise CheckpointError(f"{checkpoint} was written by an older version; {START_OVER}")
+        with _readable(checkpoint):
+            state: dict[int, dict[str, Tensor]] = {}
+            for key, value in tensors.items():
+                number, _, name = key.partition("/")
+                state.setdefault(int(number), {})[name] = value
+            self.optimizer.load_state_dict({"state": state, "param_groups": rest["groups"]})
+            self.lr_scheduler.load_state_dict(rest["scheduler"])
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if not (Path(resume_from_checkpoint) / "model.safetensors").is_file():
-            raise CheckpointError(f"{resume_from_checkpoint} has no model.safetensors; remove it to start over")
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+            raise CheckpointError(f"{resume_from_checkpoint} has no model.safetensors; {START_OVER}")
+        with _readable(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _save_rng_state(self, output_dir: str) -> None:
         kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
@@ -83,13 +98,14 @@ class SafeTrainer(Trainer):
         if checkpoint is None:
             return
         tensors, rest = _read(Path(checkpoint), self._rank_suffix)
-        version, state, gauss = rest["python"]
-        random.setstate((version, tuple(state), gauss))
-        kind, position, has_gauss, cached = rest["numpy"]
-        np.random.set_state((kind, tensors["numpy"].numpy().astype(np.uint32), position, has_gauss, cached))
-        torch.set_rng_state(tensors["torch"])
-        if torch.cuda.is_available():
-            torch.cuda.set_rng_state_all([tensors[f"cuda{i}"] for i in range(torch.cuda.device_count())])
+        with _readable(checkpoint):
+            version, state, gauss = rest["python"]
+            random.setstate((version, tuple(state), gauss))
+            kind, position, has_gauss, cached = rest["numpy"]
+            np.random.set_state((kind, tensors["numpy"].numpy().astype(np.uint32), position, has_gauss, cached))
+            torch.set_rng_state(tensors["torch"])
+            if torch.cuda.is_available():
+                torch.cuda.set_rng_state_all([tensors[f"cuda{i}"] for i in range(torch.cuda.device_count())])
 
     @property
     def _rank_suffix(self) -> str:
@@ -103,7 +119,9 @@ class SafeTrainer(Trainer):
             try:
                 self.model.load_state_dict(load_file(weights))
             except (OSError, SafetensorError, RuntimeError) as error:
-                raise CheckpointError(f"cannot read the best weights in {weights}: {error}; train again") from error
+                raise CheckpointError(
+                    f"cannot read the best weights in {weights}: {one_line(error)}; {START_OVER}"
+                ) from error
         share_weights(self.model)
 
 
@@ -115,18 +133,9 @@ def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | No
     record = folder / "run.json"
     found = last_complete_checkpoint(folder)
     if found is not None:
-        try:
-            before = json.loads(record.read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise CheckpointError(f"{folder} holds checkpoints but no readable run.json; use another folder") from error
-        changed = sorted(key for key in fingerprint if before.get(key) != json.loads(json.dumps(fingerprint[key])))
-        if changed:
-            raise CheckpointError(
-                f"{folder} holds checkpoints of another run: {', '.join(changed)} differ. "
-                "Start from the model that the run began with, use another folder, or remove these checkpoints"
-            )
+        check_same_run(record, fingerprint, CheckpointError)
     if first_process():
-        write_text(record, json.dumps(fingerprint, indent=1))
+        write_text(record, run_text(fingerprint))
     return found
 
 
@@ -142,7 +151,7 @@ def last_complete_checkpoint(folder: Path) -> Path | None:
             json.loads((path / "trainer_state.json").read_text())
             with safe_open(path / "model.safetensors", framework="pt"):
                 pass
-        except (OSError, ValueError, SafetensorError):
+        except (OSError, ValueError, RecursionError, SafetensorError):
             continue
         if number:
             found.append((int(number[1]), path))
@@ -156,7 +165,18 @@ def _write(folder: Path, prefix: str, tensors: dict[str, Tensor], rest: dict[str
 
 
 def _read(folder: Path, prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
+    with _readable(folder):
         return load_file(folder / (prefix + _TENSORS)), json.loads((folder / (prefix + _REST)).read_text())
-    except Exception as error:  # safetensors raises its own type for damaged files
-        raise CheckpointError(f"cannot read the checkpoint {folder}: {error}; remove it to start over") from error
+
+
+def state_in(checkpoint: Path) -> TrainerState:
+    """Where a run was when it wrote a checkpoint."""
+    with _readable(checkpoint):
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if f"checkpoint-{state.global_step:d}" != checkpoint.name or not isinstance(state.log_history, list):
+            raise CheckpointError(f"{checkpoint} is damaged; {START_OVER}")
+        return state
+
+
+def _readable(checkpoint: str | Path) -> AbstractContextManager[None]:
+    return translating(CheckpointError, f"cannot read the checkpoint {checkpoint}", START_OVER)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 from transformers import TrainingArguments
-from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerState
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable
@@ -34,7 +34,7 @@ from .callbacks import (
     sign,
     tensorboard,
 )
-from .checkpoints import SafeTrainer, checkpoint_to_resume
+from .checkpoints import SafeTrainer, checkpoint_to_resume, state_in
 from .data import Dev, LengthSampler, TrainingData
 from .distillation import distilled_loss
 from .settings import TrainSettings
@@ -131,7 +131,7 @@ class PyramidTrainer(SafeTrainer):
     def finish(self, checkpoint: Path | None) -> None:
         """Trains to the end, from `checkpoint` if there is one; with patience, returns to the best weights."""
         with _ready_to_learn(self.model, self.args.device, self.settings.dropout):
-            before = None if checkpoint is None else _state_in(checkpoint)
+            before = None if checkpoint is None else state_in(checkpoint)
             if before is not None and self.pace.exhausted(before.log_history):
                 self.state = before  # training was complete; only the rest was interrupted
             else:
@@ -185,7 +185,7 @@ def finetune(
             checkpoint = checkpoint_to_resume(folder, _fingerprint(model, data, settings, teacher, dev))
             trainer.add_callback(JsonLog(folder / LOG))
         if log_dir is not None and first_process():
-            first_step = 0 if checkpoint is None else _state_in(checkpoint).global_step + 1
+            first_step = 0 if checkpoint is None else state_in(checkpoint).global_step + 1
             trainer.add_callback(tensorboard(Path(log_dir), first_step))
         data.taught = None if teacher is None else _ask(teacher, data, settings, trainer.args.device, shown)
         with quiet_transformers(), progress_bar(shown) as bar:
@@ -217,10 +217,6 @@ def _ready_to_learn(model: Any, device: torch.device, dropout: float | None) -> 
             module.p = own
 
 
-def _state_in(checkpoint: Path) -> TrainerState:
-    return TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-
-
 def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any, progress: bool) -> Outputs:
     """The teacher's outputs for every row, computed on the device of the training."""
     home = teacher.device
@@ -243,13 +239,13 @@ def _fingerprint(
 ) -> dict[str, Any]:
     """What must be equal for a stopped run to resume: settings, data, and the initial models."""
     return {
-        "settings": dataclasses.asdict(settings),
-        "data": data.digest(),
-        "weights": _weights_digest(model),
+        **dataclasses.asdict(settings),
+        "training data": data.digest(),
+        "starting weights": _weights_digest(model),
         "pyramid": getattr(model.config, "pyramid", None),
         # Not a digest of what the teacher says: that may differ in the last bit from one machine to another.
         "teacher": None if teacher is None else [_weights_digest(teacher), getattr(teacher.config, "pyramid", None)],
-        "dev": None if dev is None else dev.data.digest(),
+        "dev data": None if dev is None else dev.data.digest(),
         "processes": place()[1],
     }
 

@@ -16,7 +16,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.progress import Progress
 from torch import Tensor
 
 from ..bench.ideal import ideal_speedup, kept_lengths
@@ -24,6 +23,7 @@ from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..errors import OutOfReachError
 from ..families import pyramidize
+from ..progress import Bar
 from ..text.metrics import metrics_of
 from ..text.sampling import shuffled
 from ..text.tables import Text
@@ -130,7 +130,7 @@ class Finder:
         batch_size: int,
         deadline: Deadline,
         on_best: Callable[[PyramidClassifier], object] | None,
-        bar: Progress,
+        bar: Bar,
     ) -> None:
         self._start, self._deadline = time.monotonic(), deadline
         self._bar, self._task = bar, bar.add_task("reading", total=None)

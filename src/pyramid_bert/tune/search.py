@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
 from ..checks import check_choice, check_number
 from ..classifier import PyramidClassifier
 from ..errors import DataError, PyramidError
 from ..families import family_of, is_pyramid
+from ..progress import Bar
 from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION
 from ..text.tables import Text
@@ -80,7 +78,7 @@ def find_pyramid(
     check_held_out(held_out, len(texts))
     for method in methods:  # raises for what the family cannot run
         family_of(classifier.model).settings(method.settings(extreme_schedule()), classifier.model.config)
-    with Progress(console=Console(stderr=True), transient=True, disable=not progress) as bar:
+    with Bar(shown=progress) as bar:
         finder = Finder(classifier, texts, labels, held_out, tuple(methods), batch_size, deadline, on_best, bar)
         return finder.find(speedup, target, metric)
 

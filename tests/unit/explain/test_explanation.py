@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from importlib import resources
 
 import pytest
 from rich.cells import cell_len
@@ -297,3 +298,10 @@ def test_a_radius_that_is_no_number_leaves_the_page_readable():
     layers = tuple(LayerView(n, (0,) * n, (0, 0), value) for n, value in ((1, float("nan")), (2, float("inf"))))
     data = payload(explanation_html(Explanation(**{**vars(example), "layers": layers})))
     assert [stage["radius"] for stage in data["stages"]] == [None, None, None]
+
+
+def test_pages_have_the_reports_security_policy():
+    report = resources.files("pyramid_bert.lab.report").joinpath("assets", "report.html").read_text(encoding="utf-8")
+    policy = re.search('<meta http-equiv="Content-Security-Policy".*', report)[0]
+    assert "default-src 'none'" in policy
+    assert policy in explanation_html(explain(["[CLS]", "a"], (0,)))

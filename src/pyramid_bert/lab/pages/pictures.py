@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ...files import replacing_file
+
 
 def panels(rows: int, columns: int, width: float = 4.6, height: float = 3.4) -> tuple[Any, list[Any]]:
     """An empty figure and its panels, row by row."""
@@ -20,11 +22,11 @@ def save(figure: Any, file: Path) -> None:
     """Writes a figure as a PNG with few colours, which makes a small file."""
     from PIL import Image  # comes with matplotlib
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=100)
-    with Image.open(file) as image:
-        small = image.convert("RGB").quantize(128)
-    small.save(file, optimize=True)
+    with replacing_file(file) as scratch:
+        figure.savefig(scratch, format="png", dpi=100)
+        with Image.open(scratch) as image:
+            small = image.convert("RGB").quantize(128)
+        small.save(scratch, format="png", optimize=True)
 
 
 def shown(docs: Path, name: str, about: str, draw: Callable[[], Any] = lambda: None) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ...progress import Bar
 from .grid import Cell, measurements
 from .store import STATES, Store
 from .table import duration
@@ -57,7 +58,7 @@ class Display:
     def __init__(self, console: Console, todo: Mapping[str, Cell], pace: Pace, at_once: int = 1) -> None:
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         self.console = console
-        self.bar = Progress(*columns, console=console, transient=True)
+        self.bar = Bar(*columns, console=console)
         self.task = self.bar.add_task("", total=len(todo))
         self.pace = pace
         self.at_once = at_once

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import MissingExtraError, PyramidError
-from ...files import check_writable_file
+from ...files import check_writable_file, replacing_file
 from .methods import AXES, CORESETS, DENSE, METHODS, in_order
 from .table import XY, Result, pareto_front
 
@@ -49,7 +49,8 @@ def draw(
     for file in files:
         check_writable_file(file)
     for file in files:
-        picture.savefig(file, dpi=100)
+        with replacing_file(file) as scratch:
+            picture.savefig(scratch, format=file.suffix.removeprefix("."), dpi=100)
     return files
 
 
