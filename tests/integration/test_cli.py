@@ -123,7 +123,7 @@ def test_schedule_reads_a_models_sizes(capsys, learner_dir):
         ("schedule --lengths 8,x", 2, "--lengths takes whole numbers"),
         ("schedule --schedule random", 2, "schedule-seed"),
         ("schedule --hidden-size 0", 2, "sizes must be at least 1"),
-        ("schedule --n 0", 2, "n must be an integer of at least 1, got 0"),
+        ("schedule --n 0", 2, "n must be an integer in 1-1e+07, got 0"),
         ("schedule --placement input", 2, "--placement input goes with --schedule input_only"),
         ("schedule --model nowhere", 1, "cannot read the sizes of a model"),
         ("predict nowhere/at/all text", 1, "no model folder at nowhere/at/all"),

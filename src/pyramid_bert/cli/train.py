@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from . import options
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
     from ..lab.glue.tasks import Task
-    from ..text.labels import Labels
+    from ..text.labels import Labels, Target
     from ..text.tables import Table
     from ..training import TrainSettings
 
@@ -66,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", metavar="FILE", help="the training data")
     parser.add_argument("--dev", metavar="FILE", help="data to evaluate on after each epoch and at the end")
     parser.add_argument("--target", choices=("classes", "number"), help="what the labels are (default: a guess)")
+    parser.add_argument("--new-classes", action="store_true", help="let a trained --model learn other classes")
     options.add_task_option(parser)
     parser.add_argument("--data", metavar="FOLDER", help="with --task: where its files are (default: the hub)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the trained model goes")
@@ -120,10 +120,10 @@ def run(args: argparse.Namespace) -> None:
         pyramid: dict[str, Any] = {} if args.dense else options.pyramid_settings_from(args)
         if schedule is not None:
             PyramidConfig(schedule=schedule, **pyramid)
-    known = _check_labels(train, dev, settings, task)
-    if args.max_length is None and task is not None:
-        args.max_length = task.max_length
-    pyramid |= {"max_length": args.max_length, "device": args.device}
+    _take_defaults(args, task)
+    known = _check_labels(train, dev, settings, task, args.target)
+    # Trained in float32, whatever the weights are saved in: --bf16 is mixed precision.
+    pyramid |= {"max_length": args.max_length, "device": args.device, "dtype": "float32"}
     start = args.model or args.teacher
     classifier = PyramidClassifier.from_pretrained(start, "dense" if args.dense else schedule, **pyramid)
     remedy = "pass --max-length {positions} to cut long texts"
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
     if args.speedup is not None:  # while a trained head is still there
         _speed_up(classifier, train, settings.eval_batch_size, args)
     if known.numbered and args.teacher is None:
-        _name_classes(classifier, known, settings.seed)
+        _name_classes(classifier, known, settings.seed, args.new_classes)
     watched = next(iter(dev.values()), None)
     classifier.fit(
         train.texts,
@@ -140,6 +140,8 @@ def run(args: argparse.Namespace) -> None:
         settings=settings,
         teacher=PyramidClassifier.load(args.teacher, device=args.device) if args.teacher else None,
         dev=(watched.texts, watched.labels) if watched else None,
+        target=args.target,
+        new_classes=args.new_classes,
         output_dir=out / "checkpoints",
         log_dir=args.log_dir,
     )
@@ -178,12 +180,7 @@ def _check_call(args: argparse.Namespace) -> None:
 def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str, Table]]:
     """The training data, and the dev data by the prefix of their metrics."""
     if task is None:
-        from ..text.labels import as_target
-
-        train = options.read_data(args.train, args)
-        if args.target is not None:
-            train = replace(train, labels=as_target(train.labels, args.target, train.where))
-        return train, {"": options.read_data(args.dev, args)} if args.dev else {}
+        return options.read_data(args.train, args), {"": options.read_data(args.dev, args)} if args.dev else {}
     from ..lab.glue.tasks import load_task
 
     return load_task(task.name, args.data), options.dev_tables(task, args.data)
@@ -200,12 +197,21 @@ def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
     return TrainSettings(**{name: value for name, value in given.items() if value is not None})
 
 
-def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, task: Task | None) -> Labels:
+def _take_defaults(args: argparse.Namespace, task: Task | None) -> None:
+    """Sets what a task knows and the call does not say."""
+    if task is not None:
+        args.max_length = task.max_length if args.max_length is None else args.max_length
+        args.target = "number" if task.classes is None else None
+
+
+def _check_labels(
+    train: Table, dev: dict[str, Table], settings: TrainSettings, task: Task | None, target: Target | None
+) -> Labels:
     """What is learned, printed in one line. Errors name the file and the row, before a model is loaded."""
     from ..runtimes.processes import first_process
     from ..text.labels import Labels
 
-    known = Labels.of(train.labels, len(train.texts), where=train.where)
+    known = Labels.of(train.labels, len(train.texts), where=train.where, target=target)
     if task is not None and task.classes is not None:
         known = Labels(task.classes, numbered=True)
     for table in dev.values():
@@ -217,12 +223,14 @@ def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, 
     return known
 
 
-def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int) -> None:
+def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int, new_classes: bool) -> None:
     """Lets the classifier predict a task's classes by name; one that learned the class numbers keeps them."""
     have = classifier.labels
     if have is not None and have.classes == known.classes:
         classifier.labels = known
     elif have is None or have.classes != tuple(range(known.outputs)):
+        if have is not None and not new_classes:
+            have.check_replaceable(known)
         classifier.new_head(known, seed)
 
 

@@ -112,7 +112,7 @@ def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
         [1, 4, 31]
     """
     m = centers_per_step
-    if m == "all":
+    if isinstance(m, str) and m == "all":
         return max(k - 1, 1)
     if isinstance(m, int) and not isinstance(m, bool) and m >= 1:
         return m

@@ -63,14 +63,15 @@ class PyramidEncoder(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As of any module, but refused while a graph is made that would keep the tokens of one example."""
-        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        tracing = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        if tracing or torch.compiler.is_exporting():
             raise UnsupportedModelError(
                 "a pyramid cannot be traced or exported: which tokens stay depends on the text, and a graph would keep "
                 "those of the example for every text; run the model itself, or torch.compile it"
             )
         return super().__call__(*args, **kwargs)
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def run(self, hidden: Tensor, mask: Tensor | None, this: Pass | None = None, *, whole: bool = False) -> Tensor:
         """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes only CLS.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import fields
 from typing import Any, TypeVar
 
+from ..checks import check_choice, check_kind
 from ..config import PyramidConfig
 from ..errors import PyramidError
 from ..schedule import Schedule
@@ -53,9 +55,12 @@ def pyramidize(
     if config is None:
         if schedule is None:
             raise PyramidError("pyramidize needs a schedule, for example Schedule.exponential(0.25, 3)")
+        for name in settings:
+            check_choice("setting", name, [field.name for field in fields(PyramidConfig)])
         config = PyramidConfig(schedule=schedule, selector=selector, **settings)
     elif schedule is not None or settings or selector != "coreset":
         raise PyramidError("give pyramidize either a config or single settings, not both")
+    check_kind("config", config, PyramidConfig, "or give a schedule and single settings")
     family = family_of(model)
     config = family.settings(config, model.config)
     old = pyramid_settings(model)

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from ..boundary import translating
+from ..checks import check_choice
 from ..errors import CheckpointError
 from .intake import (
     FETCH_AGAIN,
@@ -21,20 +22,23 @@ from .intake import (
 )
 from .table import family_of
 
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 # What is fetched of a model on the hub: no pickle, no code.
 _FETCHED = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
 
 def load_model(
-    path: str | Path, *, attn_implementation: str | None = None, dtype: torch.dtype = torch.float32
+    path: str | Path, *, attn_implementation: str | None = None, dtype: str | torch.dtype | None = None
 ) -> tuple[Any, bool]:
     """A sequence classifier in evaluation mode, and whether its head is new (to be trained before it is of use).
 
     Args:
         path: A folder as written by `save_pretrained`, or a name on the hub.
         attn_implementation: "sdpa" or "eager"; None lets transformers choose.
-        dtype: The precision of the loaded weights, however they are stored.
+        dtype: The precision of the loaded weights, however they are stored; None is float32.
     """
+    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    check_choice("dtype", name, DTYPES)
     folder = model_folder(path)
     check_config(folder)
     names = weight_names(folder)
@@ -45,7 +49,7 @@ def load_model(
         model, report = AutoModelForSequenceClassification.from_pretrained(
             folder,
             config=config,
-            dtype=dtype,
+            dtype=getattr(torch, name),
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,

@@ -28,10 +28,10 @@ from ..text.labels import Labels
 from ..text.metrics import CLASSIFICATION, REGRESSION, metrics_of
 from ..text.sampling import shuffled
 from ..text.tables import Text
+from ..training.sensitivity import batches_to_measure, measure_sensitivity
 from .candidates import METHODS, Method, fastest, following, grid
 from .judge import Judge, Trial, agreement, divergences, winner
 from .schedules import MIN_ITEMS, solve_adaptive
-from .sensitivity import batches_to_measure, measure_sensitivity
 from .solver import SpeedupOf, at_speedup, check_speedup, extreme_schedule
 from .speed import (
     Counted,
