@@ -63,8 +63,7 @@ class PyramidEncoder(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As of any module, but refused while a graph is made that would keep the tokens of one example."""
-        tracing = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
-        if tracing or torch.compiler.is_exporting():
+        if torch._C._get_tracing_state() is not None or torch.compiler.is_exporting():
             raise UnsupportedModelError(
                 "a pyramid cannot be traced or exported: which tokens stay depends on the text, and a graph would keep "
                 "those of the example for every text; run the model itself, or torch.compile it"
