@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import inf, isfinite
+from math import inf
 from numbers import Integral, Real
+from sys import float_info
 from typing import Any
 
 from .errors import PyramidError, UnknownNameError, shown
@@ -40,8 +41,8 @@ def check_number(
         pyramid_bert.errors.PyramidError: epochs must be a number in 1-100, got 0; one is the least
     """
     number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
-    # Compared before it is asked whether it is finite: that fails for integers that no float can hold.
-    if number and low <= value <= high and not (above and value == low) and isfinite(value):  # type: ignore[operator,arg-type]
+    # No comparison holds for NaN, and the largest float is below infinity.
+    if number and low <= value <= min(high, float_info.max) and not (above and value == low):  # type: ignore[operator]
         return
     kind = "an integer" if whole else "a number"
     if above:

@@ -85,7 +85,8 @@ class PyramidConfig:
         check_flag("cls_only", self.cls_only)
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
-        centers_in_a_step(self.centers_per_step, 2)
+        centers = self.centers_per_step
+        centers_in_a_step(centers if isinstance(centers, int | float | str) else str(centers), 2)  # type: ignore[arg-type]
         self._check_combination()
 
     def _check_combination(self) -> None:

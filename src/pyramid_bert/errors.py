@@ -17,7 +17,7 @@ def shown(value: object) -> str:
         >>> shown(0.5), len(shown("a" * 10_000))
         ('0.5', 160)
     """
-    return _repr.repr(value)
+    return " ".join(_repr.repr(value).split())  # an array has several lines
 
 
 class PyramidError(ValueError):
@@ -42,7 +42,7 @@ class UnknownNameError(PyramidError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        short = [long for long in names if "".join(word[:1] for word in long.split("_")) == name]  # "lr"
+        short = [long for long in names if "".join(word[:1] for word in long.split("_")) == str(name)]  # "lr"
         near = short or difflib.get_close_matches(str(name)[:100], names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         super().__init__(f"unknown {kind} {shown(name)}; {hint}Known: {', '.join(names)}")

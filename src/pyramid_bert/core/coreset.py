@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..errors import PyramidError
+from ..errors import PyramidError, shown
 from . import compiled
 from .distances import Geometry, Metric, distance_to_cls
 from .selectors import Candidates, Counts, Ranker, Ranking, counts_per_row, register, top_by_score
@@ -119,7 +119,7 @@ def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
     if isinstance(m, float) and 0 < m < 1:
         return math.ceil(m * k - 1e-9)
     raise PyramidError(
-        f"centers_per_step must be an int of at least 1, a fraction in (0, 1) or 'all', got {m!r}; "
+        f"centers_per_step must be an int of at least 1, a fraction in (0, 1) or 'all', got {shown(m)}; "
         "1 covers best, 'all' is fastest"
     )
 

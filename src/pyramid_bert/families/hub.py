@@ -122,7 +122,9 @@ def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, An
     """Makes `model` a pyramid with these settings; a pyramid keeps its other settings."""
     saved = pyramid_settings(model)
     if saved is None:
-        pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
+        pyramidize(
+            model, default_schedule(model.config.num_hidden_layers) if schedule is None else schedule, **settings
+        )
     elif schedule is not None or settings:
         changes = settings if schedule is None else {**settings, "schedule": schedule}
         if settings.get("selector", saved.selector) != saved.selector:
