@@ -128,6 +128,8 @@ def test_schedule_reads_a_models_sizes(capsys, learner_dir):
         ("schedule --model nowhere", 1, "cannot read the sizes of a model"),
         ("predict nowhere/at/all text", 1, "no model folder at nowhere/at/all"),
         ("predict somewhere", 2, "give texts to label, or a file"),
+        ("predict", 2, "give a model and texts to label, or --data FILE"),
+        ("train --model m --out o --train .", 1, ". is a folder; name a file in it"),
         ("predict m text --out o.csv", 2, "--out goes with --data"),
         ("evaluate m --data none.csv", 1, "no such file: none.csv"),
         ("explain m text --html .", 1, "it is a folder; name a file"),

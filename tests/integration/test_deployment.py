@@ -1,4 +1,4 @@
-"""docs/deployment.md: each fact that it states about processes, compilers and graphs. Threads: tests/unit/test_threads.py."""
+"""docs/deployment.md: what it says about processes, compilers and graphs. Threads: tests/unit/test_threads.py."""
 
 import multiprocessing
 

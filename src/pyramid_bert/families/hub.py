@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..checks import check_choice, check_kind
 from ..config import PyramidConfig
+from ..core.selectors import selector_names
 from ..errors import PyramidError
 from ..schedule import Schedule
 from ..version import __version__
@@ -127,6 +128,7 @@ def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, An
         )
     elif schedule is not None or settings:
         changes = settings if schedule is None else {**settings, "schedule": schedule}
+        check_choice("selector", settings.get("selector", saved.selector), selector_names())
         if settings.get("selector", saved.selector) != saved.selector:
             changes = {"within": None, **changes}  # only clusters have it
         pyramidize(model, config=saved.replace(**changes))
