@@ -86,7 +86,7 @@ class PyramidConfig:
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
         centers = self.centers_per_step
-        centers_in_a_step(centers if isinstance(centers, int | float | str) else str(centers), 2)  # type: ignore[arg-type]
+        centers_in_a_step(centers if isinstance(centers, int | float | str) else str(centers), 2)
         self._check_combination()
 
     def _check_combination(self) -> None:
