@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .runtimes.packed import optimize, unoptimize
     from .schedule.base import Schedule
     from .schedule.paper_table import PAPER_TABLE
+    from .training.sensitivity import measure_sensitivity
     from .tune.schedules import adaptive_schedule_for_speedup, schedule_for_speedup
-    from .tune.sensitivity import measure_sensitivity
 
 # Name -> module, loaded on first use.
 _HOMES = {
@@ -41,7 +41,7 @@ _HOMES = {
     "adaptive_schedule_for_speedup": "tune.schedules",
     "is_pyramid": "families.hub",
     "k_center_greedy": "core.coreset",
-    "measure_sensitivity": "tune.sensitivity",
+    "measure_sensitivity": "training.sensitivity",
     "optimize": "runtimes.packed",
     "pyramid_settings": "families.hub",
     "pyramidize": "families.hub",

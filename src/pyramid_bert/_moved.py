@@ -24,7 +24,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "report": ("lab.report",),
     "search": ("tune",),
     "select": ("core",),
-    "sensitivity": ("tune.sensitivity",),
+    "sensitivity": ("training.sensitivity",),
     "study": ("lab.study",),
     "theory": ("lab.theory",),
     "viz": ("explain",),

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .boundary import read_object
 from .checks import check_number
-from .errors import CheckpointError, DataError, MissingExtraError, PyramidError
+from .errors import CheckpointError, DataError, MissingExtraError, PyramidError, shown
 from .families import sizes_of
 from .files import write_text
 from .text.inference import kept_of, outputs_of
@@ -350,7 +350,9 @@ def _doubt(logits: Tensor) -> NDArray[Any]:
 
 def _check_share(share: float) -> None:
     if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
-        raise PyramidError(f"fallback must be a share of the texts in 0-1, got {share!r}; 0.05 runs 5 % again, densely")
+        raise PyramidError(
+            f"fallback must be a share of the texts in 0-1, got {shown(share)}; 0.05 runs 5 % again, densely"
+        )
 
 
 def _isotonic() -> Any:

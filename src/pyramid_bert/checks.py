@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import inf, isfinite
+from math import inf
 from numbers import Integral, Real
+from sys import float_info
+from typing import Any
 
-from .errors import PyramidError, UnknownNameError
+from .errors import PyramidError, UnknownNameError, shown
 
 
 def check_number(
@@ -38,15 +40,16 @@ def check_number(
         Traceback (most recent call last):
         pyramid_bert.errors.PyramidError: epochs must be a number in 1-100, got 0; one is the least
     """
-    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and isfinite(value)
-    if number and low <= value <= high and not (above and value == low):  # type: ignore[operator]
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    # No comparison holds for NaN, and the largest float is below infinity.
+    if number and low <= value <= min(high, float_info.max) and not (above and value == low):  # type: ignore[operator]
         return
     kind = "an integer" if whole else "a number"
     if above:
         allowed = f"{kind} above {low:g}" if high == inf else f"in ({low:g}, {high:g}]"
     else:
         allowed = f"{kind} of at least {low:g}" if high == inf else f"{kind} in {low:g}-{high:g}"
-    raise error(f"{name} must be {allowed}, got {value!r}{hint and '; '}{hint}")
+    raise error(f"{name} must be {allowed}, got {shown(value)}{hint and '; '}{hint}")
 
 
 def check_int(name: str, value: object, low: int, hint: str) -> None:
@@ -68,10 +71,23 @@ def check_layer(name: str, value: int, layers: int) -> None:
 def check_flag(name: str, value: object) -> None:
     """Raises unless `value` is a bool."""
     if not isinstance(value, bool):
-        raise PyramidError(f"{name} must be true or false, got {value!r}")
+        raise PyramidError(f"{name} must be true or false, got {shown(value)}")
 
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:
     """Raises, naming the nearest, unless `value` is one of `known`."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise UnknownNameError(name, value, known)
+
+
+def check_kind(name: str, value: object, kind: type[Any], remedy: str) -> None:
+    """Raises unless `value` is an instance of `kind`.
+
+    Example:
+        >>> check_kind("schedule", 0.5, str, "leave it out")
+        Traceback (most recent call last):
+        pyramid_bert.errors.PyramidError: schedule must be a str, got float; leave it out
+    """
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "aeiou" else "a"
+        raise PyramidError(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}; {remedy}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence, Sized
-from dataclasses import fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,30 +14,29 @@ from numpy.typing import NDArray
 
 from .certificate import FILE as CERTIFICATE
 from .certificate import Answers, Certificate, answers
-from .checks import check_choice
+from .checks import check_choice, check_kind
 from .config import PyramidConfig
-from .errors import CheckpointError, PyramidError
+from .errors import PyramidError, shown
 from .estimator import Estimator
 from .explain.explanation import Explanation
 from .explain.tracing import explain
 from .families import new_head, positions_of
-from .families.hub import apply_settings, is_pyramid, pyramid_settings, restore
-from .families.loading import load_model, load_tokenizer
+from .families.hub import is_pyramid, pyramid_settings
 from .files import check_replaceable, replacing_folder, write_text
-from .runtimes.devices import find_device
+from .parameters import PARAMETERS, load_parts
 from .runtimes.packed import Optimization, optimize
 from .runtimes.processes import first_process
 from .schedule.base import Schedule
-from .text.batches import CUT, Encoded, collate, encode
-from .text.labels import RECORD, Labels, Where, read_record, saved_labels
+from .text.batches import CUT, Encoded, check_texts, collate, encode
+from .text.labels import RECORD, Labels, Target, Where
 from .text.metrics import metrics_of
 from .text.tables import Text
 from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 from .training.distillation import check_teacher
+from .training.settings import settings_for
 
 # What a model folder may hold: `save` replaces the folder, and must not delete anything else.
 WRITTEN = (RECORD, LOG, CERTIFICATE, *"config.json model*.safetensors* *token*.json vocab.txt checkpoints .*".split())
-_PARAMETERS = ("model", "tokenizer", "labels", "max_length", "device", "attn_implementation", "training")
 _DEFAULTS = TrainSettings()
 
 
@@ -62,7 +61,7 @@ class PyramidClassifier(Estimator):
     """
 
     LOADED = ("model", "tokenizer", "labels", "max_length", "history", "certificate")
-    PARAMETERS = (*_PARAMETERS, *(field.name for field in fields(PyramidConfig)))
+    PARAMETERS = (*PARAMETERS, *(field.name for field in fields(PyramidConfig)))
     model: Any
     tokenizer: Any
     labels: Labels | None
@@ -81,6 +80,7 @@ class PyramidClassifier(Estimator):
         max_length: int | None = None,
         device: str | torch.device | None = None,
         attn_implementation: str | None = None,
+        dtype: str | torch.dtype | None = None,
         training: TrainSettings = _DEFAULTS,
         **settings: Any,
     ) -> None:
@@ -98,12 +98,14 @@ class PyramidClassifier(Estimator):
             device: "cpu", "cuda", "mps"; None leaves a transformers model where it is, and loads others to the
                 accelerator that torch sees, else to the CPU.
             attn_implementation: "sdpa" (default) or "eager".
+            dtype: The precision of the weights, like "bfloat16"; None takes that in which `save` wrote them, and
+                float32 for models of others. A transformers model keeps its own.
             training: How `fit` trains, unless it is told otherwise.
             **settings: The further fields of `PyramidConfig`.
         """
         given = {"model": model, "tokenizer": tokenizer, "schedule": schedule, "selector": selector, "labels": labels}
         given |= {"max_length": max_length, "device": device, "attn_implementation": attn_implementation}
-        self._parameters = {**given, "training": training, **settings}
+        self._parameters = {**given, "dtype": dtype, "training": training, **settings}
         for name in settings:
             check_choice("parameter", name, self.PARAMETERS)
 
@@ -122,10 +124,15 @@ class PyramidClassifier(Estimator):
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, attn_implementation: str | None = None, device: str | torch.device | None = None
+        cls,
+        folder: str | Path,
+        *,
+        attn_implementation: str | None = None,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
     ) -> PyramidClassifier:
-        """The classifier that `save` wrote, dense or pyramid as it was."""
-        made = cls(folder, schedule="dense", attn_implementation=attn_implementation, device=device)
+        """The classifier that `save` wrote, dense or pyramid and in the precision as it was."""
+        made = cls(folder, schedule="dense", attn_implementation=attn_implementation, device=device, dtype=dtype)
         made._load(as_saved=True)
         return made
 
@@ -135,40 +142,11 @@ class PyramidClassifier(Estimator):
         Args:
             as_saved: Keep the model dense or a pyramid, as it was saved; raises if it is not a trained classifier.
         """
-        given = self._parameters
-        model, tokenizer, labels, source = given["model"], given["tokenizer"], given["labels"], given["model"]
-        record, is_path = {}, isinstance(source, str | Path)
-        device = find_device(given["device"]) if is_path or given["device"] is not None else None
-        if is_path:
-            with quiet_transformers():
-                model, head_is_new = load_model(source, attn_implementation=given["attn_implementation"])
-                tokenizer = load_tokenizer(source, model) if tokenizer is None else tokenizer
-            if as_saved and head_is_new:
-                raise _untrained(source, model)
-            record = read_record(source)
-            labels = saved_labels(source, record, model.config) if labels is None and not head_is_new else labels
-        saved = pyramid_settings(model)
+        found = load_parts(self._parameters, as_saved=as_saved)
+        self.model, self.tokenizer, self.labels, self.history = found.model, found.tokenizer, found.labels, []
+        self.max_length, self.certificate = found.max_length, found.certificate
         if as_saved:
-            given["schedule"] = "dense" if saved is None else None  # a clone is to be the same
-        else:
-            self._apply(model, by_default=is_path)
-        self.model = model if device is None else model.to(device)
-        self.tokenizer, self.labels, self.history = tokenizer, labels, []
-        self.max_length = record.get("max_length") if given["max_length"] is None else given["max_length"]
-        # A certificate is valid for one pyramid only.
-        self.certificate = Certificate.load(source) if is_path and saved and self.settings == saved else None
-
-    def _apply(self, model: Any, *, by_default: bool) -> None:
-        """Turns `model` into the pyramid that the parameters ask for, or into a dense model."""
-        given = self._parameters.items()
-        settings = {name: value for name, value in given if name not in _PARAMETERS and value is not None}
-        schedule = settings.pop("schedule", None)
-        if schedule == "dense":
-            if settings:
-                raise PyramidError(f"a dense model has no {', '.join(settings)}; leave out schedule='dense'")
-            restore(model)
-        elif by_default or schedule is not None or settings:
-            apply_settings(model, schedule, settings)
+            self._parameters["schedule"] = "dense" if self.settings is None else None  # a clone is to be the same
 
     # ---- scikit-learn's verbs ----
 
@@ -180,37 +158,38 @@ class PyramidClassifier(Estimator):
         settings: TrainSettings | None = None,
         teacher: PyramidClassifier | None = None,
         dev: tuple[Iterable[Any], Sequence[Any]] | None = None,
+        target: Target | None = None,
+        new_classes: bool = False,
         output_dir: str | Path | None = None,
         log_dir: str | Path | None = None,
         progress: bool = True,
         **changes: Any,
     ) -> PyramidClassifier:
-        """Fine-tunes on texts and labels, and returns itself. Float labels make it a regressor.
+        """Fine-tunes on texts and labels, and returns itself. Sensitivity, if used, is measured again at the end.
 
         Args:
             texts: Texts or pairs of texts: a list, a numpy array, a pandas column or frame, or what `encode` returned.
-            labels: One per text: strings or ints for classes, floats for regression.
+            labels: One per text: strings, ints or bools for classes, floats for regression.
             settings: How to train; the parameter `training` if None.
             teacher: A trained classifier, usually dense, whose outputs are learned together with the labels.
             dev: Texts and labels to evaluate on after each epoch; `history` keeps the metrics, and the setting
                 `patience` stops early by them.
+            target: What labels are, "classes" or "number". Floats that are all whole and few need it.
+            new_classes: Let a trained classifier forget its classes and learn those in `labels`.
             output_dir: Where checkpoints and a log are written; a stopped run with the same arguments resumes there.
             log_dir: Where event files for TensorBoard are written.
             progress: Show a progress bar.
             **changes: Single fields of `TrainSettings`, instead of `settings`.
         """
-        if settings is not None and changes:
-            raise PyramidError("give fit either settings or single fields of TrainSettings, not both")
-        settings = settings or replace(self._parameters["training"], **changes)
-        texts = texts if isinstance(texts, Sized) else list(texts)
-        found = Labels.of(labels, len(texts))
-        if teacher is not None and found.fits_into(teacher.known_labels()):
-            found = teacher.known_labels()
-        known = found if self.labels is None or not found.fits_into(self.labels) else self.labels
+        settings, texts = settings_for(settings, self._parameters["training"], changes), _listed(texts)
+        taught = None
+        if teacher is not None:
+            check_kind("teacher", teacher, PyramidClassifier, "load one with PyramidClassifier.load(folder)")
+            taught = teacher.known_labels()
+        known = Labels.to_learn(labels, len(texts), self.labels, taught, target=target, new_classes=new_classes)
         if teacher is not None:
             check_teacher(teacher, self, known, hidden=settings.hidden_weight > 0)
-        data = self._training_data(texts, labels, known)
-        measured = Dev.of(self.model, self._training_data(*dev, known), known, dev[1], settings) if dev else None
+        data, measured = self._training_data(texts, labels, known), self._dev(dev, known, settings)
         if known is not self.labels:
             self.new_head(known, settings.seed)
         self.certificate = None  # it was valid for the old weights
@@ -231,6 +210,13 @@ class PyramidClassifier(Estimator):
     def _training_data(self, texts: Iterable[Any], labels: Sequence[Any], known: Labels) -> TrainingData:
         items = self.encode(texts)
         return TrainingData(items, known.targets(labels, texts=len(items)), self.tokenizer.pad_token_id)
+
+    def _dev(self, dev: Any, known: Labels, settings: TrainSettings) -> Dev | None:
+        if dev is None:
+            return None
+        if not isinstance(dev, tuple | list) or len(dev) != 2:
+            raise PyramidError(f"dev must be (texts, labels), got {shown(dev)}")
+        return Dev.of(self.model, self._training_data(dev[0], dev[1], known), known, dev[1], settings)
 
     def predict(
         self,
@@ -308,7 +294,7 @@ class PyramidClassifier(Estimator):
         self, texts: Iterable[Any], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
     ) -> dict[str, float]:
         """Metrics by name: accuracy, f1 and matthews for classes; spearman, pearson and rmse for numbers."""
-        known, texts = self.known_labels(), texts if isinstance(texts, Sized) else list(texts)
+        known, texts = self.known_labels(), _listed(texts)
         known.targets(labels, texts=len(texts))  # refuses unknown labels before any work
         return metrics_of(known, labels, self.predict_logits(texts, batch_size=batch_size, progress=progress))
 
@@ -347,7 +333,8 @@ class PyramidClassifier(Estimator):
         with quiet_transformers(), replacing_folder(target) as scratch:
             self.model.save_pretrained(scratch)
             self.tokenizer.save_pretrained(scratch)
-            record = {"format": 1, "classes": known.classes, "numbered": known.numbered, "max_length": self.max_length}
+            record: dict[str, Any] = {"format": 1, "classes": known.classes, "numbered": known.numbered}
+            record |= {"max_length": self.max_length, "dtype": str(self.model.dtype).removeprefix("torch.")}
             write_text(scratch / RECORD, json.dumps(record, ensure_ascii=False, indent=1))
             if self.history:
                 write_text(scratch / LOG, log_text(self.history))
@@ -369,8 +356,9 @@ class PyramidClassifier(Estimator):
             where: Names the place of a text in errors, like `Table.where`.
             remedy: What the error for a text that is too long tells the user to do.
         """
-        if isinstance(texts, list) and texts and isinstance(texts[0], Encoded):
-            return texts
+        listed = _listed(texts)
+        if isinstance(listed[0], Encoded):
+            return listed
         positions, cut = positions_of(self.model), self.max_length
         return encode(self.tokenizer, texts, positions=positions, max_length=cut, where=where, remedy=remedy)
 
@@ -387,9 +375,7 @@ class PyramidClassifier(Estimator):
         self.labels = labels
 
 
-def _untrained(path: str | Path, model: Any) -> CheckpointError:
-    kind = ", ".join(model.config.architectures or [type(model).__name__])
-    return CheckpointError(
-        f"{path} ({kind}) holds an encoder without a trained classifier that gives a text one label; train one with "
-        f"`pyramid-bert train --model {path}`, or with from_pretrained and fit"
-    )
+def _listed(texts: Iterable[Any]) -> list[Any]:
+    """The texts as a list, or the encoded ones as they are."""
+    is_encoded = isinstance(texts, list) and texts and isinstance(texts[0], Encoded)
+    return texts if is_encoded else check_texts(texts)  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .checks import check_choice, check_flag, check_int, check_layer, check_number
+from .checks import check_choice, check_flag, check_int, check_kind, check_layer, check_number
 from .core.coreset import CentersPerStep, centers_in_a_step
 from .core.distances import METRICS
 from .core.selectors import get_selector
@@ -68,11 +68,9 @@ class PyramidConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.schedule, Schedule):
-            raise PyramidError(
-                f"schedule must be a Schedule, got {type(self.schedule).__name__}; "
-                "for example Schedule.exponential(keep_ratio=0.25, last_layer=3)"
-            )
+        check_kind(
+            "schedule", self.schedule, Schedule, "for example Schedule.exponential(keep_ratio=0.25, last_layer=3)"
+        )
         get_selector(self.selector)
         if self.reduce is None:
             object.__setattr__(self, "reduce", "merge" if self.selector in ("coreset", "cluster") else "drop")
@@ -87,7 +85,8 @@ class PyramidConfig:
         check_flag("cls_only", self.cls_only)
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
-        centers_in_a_step(self.centers_per_step, 2)
+        centers = self.centers_per_step
+        centers_in_a_step(centers if isinstance(centers, int | float | str) else str(centers), 2)
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -191,6 +190,8 @@ class PyramidConfig:
 
     def replace(self, **changes: Any) -> PyramidConfig:
         """A copy with some settings changed."""
+        for name in changes:
+            check_choice("setting", name, [field.name for field in dataclasses.fields(self)])
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -203,9 +204,10 @@ class PyramidConfig:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PyramidConfig:
         """The config that `to_dict` described. Unknown keys are left out with a warning that names them."""
+        check_kind("saved pyramid settings", data, Mapping, "the config is damaged")
         fields = dict(data)
         version = fields.pop("format", None)
-        if not isinstance(version, int) or version > FORMAT_VERSION:
+        if isinstance(version, bool) or not isinstance(version, int) or version > FORMAT_VERSION:
             raise PyramidError(
                 f"this pyramid was saved in format {version!r} and this release reads up to {FORMAT_VERSION}; "
                 "upgrade with: pip install -U pyramid-bert"

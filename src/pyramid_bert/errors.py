@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 160
+
+
+def shown(value: object) -> str:
+    """A value as errors quote it: its repr, shortened if it is long.
+
+    Example:
+        >>> shown(0.5), len(shown("a" * 10_000))
+        ('0.5', 160)
+    """
+    return " ".join(_repr.repr(value).split())  # an array has several lines
 
 
 class PyramidError(ValueError):
@@ -28,9 +42,10 @@ class UnknownNameError(PyramidError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+        short = [long for long in names if "".join(word[:1] for word in long.split("_")) == str(name)]  # "lr"
+        near = short or difflib.get_close_matches(str(name)[:100], names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        super().__init__(f"unknown {kind} {name!r}; {hint}Known: {', '.join(names)}")
+        super().__init__(f"unknown {kind} {shown(name)}; {hint}Known: {', '.join(names)}")
 
 
 class OutOfReachError(PyramidError):

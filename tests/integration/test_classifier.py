@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from helpers import run
 
-from pyramid_bert import PyramidClassifier, Schedule, is_pyramid
+from pyramid_bert import PyramidClassifier, Schedule, is_pyramid, measure_sensitivity, pyramidize, restore
 from pyramid_bert.errors import DataError, PyramidError
+from pyramid_bert.families import base_model
+from pyramid_bert.text.labels import Labels
 
 SCHEDULE = Schedule.exponential(0.4, last_layer=3, first_layer=2, min_tokens=3)
 FAST = {"epochs": 8, "learning_rate": 2e-3, "batch_size": 16, "progress": False}
@@ -133,3 +136,49 @@ def test_a_text_of_one_token_and_a_batch_of_one(trained):
 def test_unknown_labels_are_refused_before_any_work(trained):
     with pytest.raises(DataError, match=r"label 1 is 'meh'.*'neg', 'pos'"):
         trained.evaluate(["a film", "a film"], ["pos", "meh"])
+
+
+def test_bool_labels_are_classes(learner_dir, sentiment, tmp_path):
+    texts, labels = sentiment(32)
+    clf = PyramidClassifier(learner_dir, schedule=SCHEDULE)
+    clf.fit(texts, [label == "pos" for label in labels], **{**FAST, "epochs": 1}).save(tmp_path / "m")
+    assert PyramidClassifier.load(tmp_path / "m").predict(texts[:3]).dtype == bool
+
+
+def test_a_model_loads_in_the_precision_that_it_was_saved_in(tiny_bert, tokenizer, tiny_model_dir, tmp_path):
+    labels = Labels(("bad", "good"))
+    half = PyramidClassifier(tiny_bert().to(torch.bfloat16), tokenizer, schedule=SCHEDULE, labels=labels)
+    half.save(tmp_path / "m")
+    loaded = PyramidClassifier.load(tmp_path / "m")
+    assert loaded.model.dtype == torch.bfloat16
+    assert np.array_equal(loaded.predict_logits(["a fine film"]), half.predict_logits(["a fine film"]))
+    assert PyramidClassifier.load(tmp_path / "m", dtype="float32").model.dtype == torch.float32
+    half.model.save_pretrained(tmp_path / "foreign")
+    tokenizer.save_pretrained(tmp_path / "foreign")
+    assert PyramidClassifier.load(tmp_path / "foreign").model.dtype == torch.float32
+
+
+def test_fit_measures_sensitivity_again(learner_dir, sentiment, tmp_path):
+    texts, labels = sentiment(32)
+    clf = PyramidClassifier.from_pretrained(learner_dir, "dense").fit(texts, labels, **{**FAST, "epochs": 1})
+    items = clf.encode(texts)
+    pyramidize(measure_sensitivity(clf.model, items), SCHEDULE, "cluster", metric="sensitivity")
+    before = base_model(clf.model).sensitivity.clone()
+    with pytest.raises(DataError, match="measured again after training"):
+        clf.fit(texts[:5], labels[:5], **FAST)
+    clf.fit(texts, labels, **FAST)
+    after = base_model(clf.model).sensitivity
+    assert not torch.equal(after, before)
+    assert torch.equal(base_model(measure_sensitivity(clf.model, items)).sensitivity, after)
+    restore(clf.model)
+    measure_sensitivity(clf.model, items)
+    assert not hasattr(base_model(clf.fit(texts, labels, **FAST).model), "sensitivity")  # nobody uses it
+
+
+def test_dropout_of_fit_has_no_say_in_the_choice_at_the_input(learner_dir, sentiment):
+    clf = PyramidClassifier.from_pretrained(learner_dir, Schedule.input_only(0.5))
+    seen = []
+    base_model(clf.model).embeddings.register_forward_hook(lambda part, given, output: seen.append(part.dropout))
+    clf.fit(*sentiment(16), **{**FAST, "epochs": 1}, dropout=0.5)
+    assert seen
+    assert all(isinstance(part, torch.nn.Identity) for part in seen)

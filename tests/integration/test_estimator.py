@@ -144,6 +144,13 @@ def test_two_columns_are_pairs():
     pairs = [("is it good?", "it is"), ("is it dull?", "no")]
     assert check_texts(np.array(pairs)) == pairs
     assert check_texts(pandas.DataFrame(pairs, columns=["first", "second"])) == pairs
+    for columns in (["text", "label"], ["text", "other", "label"], ["a", "b", "c"]):
+        frame = pandas.DataFrame([["fine"] * len(columns)] * 2, columns=columns)
+        with pytest.raises(DataError, match=r'frame\["text"\]'):
+            check_texts(frame)
+        assert check_texts(frame[columns[:1]]) == ["fine", "fine"]
+    with pytest.raises(DataError, match="expected a list of texts, got dict"):
+        check_texts({"text": ["fine"]})
     with pytest.raises(DataError, match="text 1 should be a text, got nan"):
         check_texts(pandas.Series(["fine", None], dtype=object).fillna(np.nan))
 

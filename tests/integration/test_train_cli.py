@@ -81,7 +81,7 @@ def test_files_of_every_format(capsys, learner_dir, sentiment, weights_in, by_ha
     [
         (["1", "5", "3", "4"], [], "4 classes: 1, 3, 4, 5", [1, 3, 4, 5]),
         (["1", "5", "3", "4"], ["--target", "number"], "a number, 1.0 to 5.0", None),
-        (["0.0", "1.0", "1.0"], [], "a number, 0.0 to 1.0", None),
+        (["0.0", "1.0", "1.0"], ["--target", "number"], "a number, 0.0 to 1.0", None),
         (["0.0", "1.0", "1.0"], ["--target", "classes"], "2 classes: 0, 1", [0, 1]),
     ],
 )

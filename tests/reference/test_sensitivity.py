@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertModel
 
-import pyramid_bert.tune.sensitivity as module
+import pyramid_bert.training.sensitivity as module
 from pyramid_bert import (
     PyramidClassifier,
     PyramidConfig,

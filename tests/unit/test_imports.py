@@ -22,7 +22,7 @@ LAYERS = [
     {"text"},
     {"training", "bench"},
     {"certificate"},
-    {"explain"},
+    {"explain", "parameters"},
     {"classifier"},
     {"tune"},
     {"demo"},

@@ -171,7 +171,7 @@ def test_models_of_long_range_arena_are_loaded_without_dropout_at_the_input(name
     make_model(preset, None if keep is None else Schedule.input_only(keep), seed=0).save_pretrained(tmp_path)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert loaded.config.hidden_dropout_prob == preset.dropout > 0
-    assert base_model(loaded).embeddings.dropout.p == 0
+    assert isinstance(base_model(loaded).embeddings.dropout, torch.nn.Identity)
     with pytest.raises(PyramidError, match=r"without a schedule .* got selector, seed_of; give Schedule\.input_only"):
         make_model(preset, None, seed=0, selector="first", seed_of=1)
 

@@ -56,3 +56,25 @@ def test_what_they_cannot_be(labels, target, message):
 def test_the_summary_of_many_classes_stays_short():
     many = Labels(tuple(range(150)))
     assert many.summary([0]) == "150 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."
+
+
+def test_a_few_whole_floats_could_be_both():
+    for labels in ([0.0, 1.0], [1.0, 2.0, 5.0]):
+        with pytest.raises(DataError, match="Say which with target"):
+            Labels.of(labels, len(labels))
+        assert Labels.of(labels, len(labels), target="number") == Labels(None)
+        assert Labels.of(labels, len(labels), target="classes").classes == tuple(map(int, labels))
+        assert Labels.to_learn(labels, len(labels), Labels(None)) == Labels(None)  # a regressor goes on
+    assert Labels.of([0.0, 1.5, 5.0], 3) == Labels(None)
+    assert Labels.of([float(i) for i in range(21)], 21) == Labels(None)
+    assert Labels.of([True, False], 2).classes == (False, True)
+
+
+def test_classes_are_not_replaced_in_silence():
+    known = Labels(("neg", "pos"))
+    assert Labels.to_learn(["pos", "neg"], 2, known) is known
+    for other in (["a", "b"], [0.5, 1.5]):
+        with pytest.raises(DataError, match="pass new_classes=True"):
+            Labels.to_learn(other, 2, known)
+    assert Labels.to_learn(["a", "b"], 2, known, new_classes=True).classes == ("a", "b")
+    assert Labels.to_learn(["a", "b"], 2, Labels(("LABEL_0", "LABEL_1"))).classes == ("a", "b")  # transformers' names

@@ -142,8 +142,8 @@ REFUSED = [
     (lambda: Schedule.random(0, min_tokens=True), "min_tokens must be an integer of at least 1, got True"),
     (lambda: Schedule.constant(0.5, rounding="cell"), "unknown rounding 'cell'; did you mean 'ceil'?"),
     (lambda: Schedule.custom([]), "a custom schedule needs one length per layer, got an empty list"),
-    (lambda: Schedule.custom([3, 0]), "each custom length must be an integer of at least 1, got 0"),
-    (lambda: Schedule.custom([3, 2.5]), "each custom length must be an integer of at least 1, got 2.5"),
+    (lambda: Schedule.custom([3, 0]), "each of lengths must be an integer of at least 1, got 0"),
+    (lambda: Schedule.custom([3, 2.5]), "each of lengths must be an integer of at least 1, got 2.5"),
     (lambda: Schedule.custom([3, 4]), "custom lengths must not grow from layer to layer, got [3, 4]"),
     (lambda: Schedule.custom([8, 4], n=7), "n must be an integer of at least 8, got 7; lengths must not exceed"),
     (lambda: Schedule.custom([8, 4], n="16"), "n must be an integer of at least 8, got '16'"),
@@ -154,8 +154,8 @@ REFUSED = [
     # None in particular would draw new shares in every process.
     (lambda: Schedule.random(None), "seed must be an integer of at least 0, got None"),
     (Schedule, "Schedule is abstract; use Schedule.exponential(...) or another constructor"),
-    (lambda: Schedule.constant(0.5).lengths(0, 2), "n must be an integer of at least 1, got 0"),
-    (lambda: Schedule.constant(0.5).lengths(8.0, 2), "n must be an integer of at least 1, got 8.0"),
+    (lambda: Schedule.constant(0.5).lengths(0, 2), "n must be an integer in 1-1e+07, got 0"),
+    (lambda: Schedule.constant(0.5).lengths(8.0, 2), "n must be an integer in 1-1e+07, got 8.0"),
     (lambda: Schedule.from_dict({**CONSTANT, "kind": "constnt"}), "unknown schedule kind 'constnt'; did you mean 'con"),
     (lambda: Schedule.from_dict({"keep_ratio": 0.5}), "unknown schedule kind None; "),
     (lambda: Schedule.from_dict({**CONSTANT, "last_layer": 3}), "a schedule of kind 'constant' has no last_layer; it"),
@@ -180,7 +180,7 @@ def test_what_is_refused(make, message):
         (Schedule.constant(0.5, first_layer=5), 4, "first_layer must be in 1-4, got 5; the model has 4 layers"),
         (Schedule.strided(2, [1, 5]), 4, "at_layers must be in 1-4, got 5; the model has 4 layers"),
         (Schedule.custom([8, 4]), 3, "the model has 3 layers and the custom schedule 2 lengths: [8, 4]"),
-        (Schedule.constant(0.5), 0, "layers must be an integer of at least 1, got 0"),
+        (Schedule.constant(0.5), 0, "layers must be an integer in 1-10000, got 0"),
     ],
 )
 def test_a_schedule_that_does_not_fit_the_model(schedule, layers, message):

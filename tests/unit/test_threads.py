@@ -18,6 +18,7 @@ WAYS = {
     "attention": (Schedule.exponential(0.4, 3), {"selector": "attention", "reduce": "merge"}),
     "random": (Schedule.exponential(0.4, 3), {"selector": "random"}),
     "input": (Schedule.input_only(0.5), {}),
+    "input-first": (Schedule.input_only(0.5), {"selector": "input-first"}),
     "pool": (Schedule.strided(2, [1, 3]), {"selector": "pool"}),
     "first": (Schedule.exponential(0.4, 3), {"selector": "first", "weighted": True}),
     "cls-attention": (Schedule.exponential(0.4, 3), {"selector": "cls-attention"}),

@@ -41,7 +41,7 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("model", help="the folder of a trained classifier, pyramid or dense")
+    parser.add_argument("model", nargs="?", help="the folder of a trained classifier, pyramid or dense")
     parser.add_argument("text", nargs="*", help="texts to label")
     parser.add_argument("--data", metavar="FILE", help="label the rows of this file instead")
     parser.add_argument("--out", metavar="FILE", help="write the labelled rows here, in any of the formats below")
@@ -59,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predicts, and prints or writes."""
+    if args.model is None:
+        raise UsageError("give a model and texts to label, or --data FILE: pyramid-bert predict my-model 'a fine film'")
     if bool(args.text) == bool(args.data):
         raise UsageError("give texts to label, or a file with --data; not both, not neither")
     if args.out and not args.data:

@@ -14,7 +14,6 @@ import argparse
 import hashlib
 import shutil
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from . import options
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
     from ..lab.glue.tasks import Task
-    from ..text.labels import Labels
+    from ..text.labels import Labels, Target
     from ..text.tables import Table
     from ..training import TrainSettings
 
@@ -70,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", metavar="FILE", help="the training data")
     parser.add_argument("--dev", metavar="FILE", help="data to evaluate on after each epoch and at the end")
     parser.add_argument("--target", choices=("classes", "number"), help="what the labels are (default: a guess)")
+    parser.add_argument("--new-classes", action="store_true", help="let a trained --model learn other classes")
     options.add_task_option(parser)
     parser.add_argument("--data", metavar="FOLDER", help="with --task: where its files are (default: the hub)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the trained model goes")
@@ -126,10 +126,11 @@ def run(args: argparse.Namespace) -> None:
         pyramid: dict[str, Any] = {} if args.dense else options.pyramid_settings_from(args)
         if schedule is not None:
             PyramidConfig(schedule=schedule, **pyramid)
-    known = _check_labels(train, dev, settings, task)
-    if args.max_length is None and task is not None:
-        args.max_length = task.max_length
-    pyramid |= {"schedule": "dense" if args.dense else schedule, "max_length": args.max_length, "device": args.device}
+    _take_defaults(args, task)
+    known = _check_labels(train, dev, settings, task, args.target)
+    # Trained in float32, whatever the weights are saved in: --bf16 is mixed precision.
+    pyramid |= {"schedule": "dense" if args.dense else schedule, "max_length": args.max_length}
+    pyramid |= {"device": args.device, "dtype": "float32"}
     with only_writer(out) if first_process() else nullcontext():
         if args.restart and first_process():
             shutil.rmtree(out / "checkpoints", ignore_errors=True)
@@ -157,7 +158,7 @@ def _train(
     if args.speedup is not None:  # while a trained head is still there
         _speed_up(classifier, train, settings.eval_batch_size, args)
     if known.numbered and args.teacher is None:
-        _name_classes(classifier, known, settings.seed)
+        _name_classes(classifier, known, settings.seed, args.new_classes)
     watched = next(iter(dev.values()), None)
     args.goes_on = lambda: any((out / "checkpoints").glob("checkpoint-*/trainer_state.json"))
     classifier.fit(
@@ -166,6 +167,8 @@ def _train(
         settings=settings,
         teacher=PyramidClassifier.load(args.teacher, device=args.device) if args.teacher else None,
         dev=(watched.texts, watched.labels) if watched else None,
+        target=args.target,
+        new_classes=args.new_classes,
         output_dir=out / "checkpoints",
         log_dir=args.log_dir,
     )
@@ -203,12 +206,7 @@ def _check_call(args: argparse.Namespace) -> None:
 def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str, Table]]:
     """The training data, and the dev data by the prefix of their metrics."""
     if task is None:
-        from ..text.labels import as_target
-
-        train = options.read_data(args.train, args)
-        if args.target is not None:
-            train = replace(train, labels=as_target(train.labels, args.target, train.where))
-        return train, {"": options.read_data(args.dev, args)} if args.dev else {}
+        return options.read_data(args.train, args), {"": options.read_data(args.dev, args)} if args.dev else {}
     from ..lab.glue.tasks import load_task
 
     return load_task(task.name, args.data), options.dev_tables(task, args.data)
@@ -225,12 +223,21 @@ def _settings(args: argparse.Namespace, task: Task | None) -> TrainSettings:
     return TrainSettings(**{name: value for name, value in given.items() if value is not None})
 
 
-def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, task: Task | None) -> Labels:
+def _take_defaults(args: argparse.Namespace, task: Task | None) -> None:
+    """Sets what a task knows and the call does not say."""
+    if task is not None:
+        args.max_length = task.max_length if args.max_length is None else args.max_length
+        args.target = "number" if task.classes is None else None
+
+
+def _check_labels(
+    train: Table, dev: dict[str, Table], settings: TrainSettings, task: Task | None, target: Target | None
+) -> Labels:
     """What is learned, printed in one line. Errors name the file and the row, before a model is loaded."""
     from ..runtimes.processes import first_process
     from ..text.labels import Labels
 
-    known = Labels.of(train.labels, len(train.texts), where=train.where)
+    known = Labels.of(train.labels, len(train.texts), where=train.where, target=target)
     if task is not None and task.classes is not None:
         known = Labels(task.classes, numbered=True)
     for table in dev.values():
@@ -242,12 +249,14 @@ def _check_labels(train: Table, dev: dict[str, Table], settings: TrainSettings, 
     return known
 
 
-def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int) -> None:
+def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int, new_classes: bool) -> None:
     """Lets the classifier predict a task's classes by name; one that learned the class numbers keeps them."""
     have = classifier.labels
     if have is not None and have.classes == known.classes:
         classifier.labels = known
     elif have is None or have.classes != tuple(range(known.outputs)):
+        if have is not None and not new_classes:
+            have.check_replaceable(known)
         classifier.new_head(known, seed)
 
 

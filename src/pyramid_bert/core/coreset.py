@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..errors import PyramidError
+from ..errors import PyramidError, shown
 from . import compiled
 from .distances import Geometry, Metric, distance_to_cls
 from .selectors import Candidates, Counts, Ranker, Ranking, counts_per_row, register, top_by_score
@@ -112,14 +112,14 @@ def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
         [1, 4, 31]
     """
     m = centers_per_step
-    if m == "all":
+    if isinstance(m, str) and m == "all":
         return max(k - 1, 1)
     if isinstance(m, int) and not isinstance(m, bool) and m >= 1:
         return m
     if isinstance(m, float) and 0 < m < 1:
         return math.ceil(m * k - 1e-9)
     raise PyramidError(
-        f"centers_per_step must be an int of at least 1, a fraction in (0, 1) or 'all', got {m!r}; "
+        f"centers_per_step must be an int of at least 1, a fraction in (0, 1) or 'all', got {shown(m)}; "
         "1 covers best, 'all' is fastest"
     )
 

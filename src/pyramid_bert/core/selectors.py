@@ -23,7 +23,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import PyramidError, UnknownNameError
+from ..checks import check_choice
+from ..errors import PyramidError
 from .distances import Geometry, Metric, distance_to_cls
 from .tables import Summands, Sums
 
@@ -150,8 +151,7 @@ def get_selector(name: str) -> Selector:
         >>> get_selector("coreset").name
         'coreset'
     """
-    if name not in _REGISTRY:
-        raise UnknownNameError("selector", name, _REGISTRY)
+    check_choice("selector", name, _REGISTRY)
     return _REGISTRY[name]
 
 

@@ -17,9 +17,10 @@ _GIVEN = ("inputs_embeds", "position_ids", "past_key_values_length")
 
 
 class AtInput:
-    """Puts a hook on embeddings and turns their dropout off; `remove` undoes both.
+    """Puts a hook on embeddings and takes their dropout out; `remove` undoes both.
 
-    Dropout before the selection would add noise to it, so that training and evaluation would choose other tokens.
+    Dropout before the selection would add noise to it, so that training and evaluation would choose other tokens. The
+    module is taken out: a probability of 0 could be set anew, as `fit(dropout=...)` does for all dropout modules.
     The hook is put on once, at surgery, and keeps no state: threads can share the model.
     """
 
@@ -27,12 +28,12 @@ class AtInput:
         # The first hook: if another one changes the embeddings, the result carries no summands.
         listening = embeddings.register_forward_hook(leave_summands, prepend=True, with_kwargs=True)
         self._hooks = (listening, *hooks)
-        self._dropout, self._p = embeddings.dropout, embeddings.dropout.p
-        self._dropout.p = 0.0
+        self._embeddings, self._dropout = embeddings, embeddings.dropout
+        embeddings.dropout = nn.Identity().train(embeddings.training)
 
     def remove(self) -> None:
-        """Turns dropout on again and removes the hooks."""
-        self._dropout.p = self._p
+        """Puts dropout back and removes the hooks."""
+        self._embeddings.dropout = self._dropout.train(self._embeddings.training)
         for hook in self._hooks:
             hook.remove()
 
@@ -75,7 +76,7 @@ def _is_plain(embeddings: Any) -> bool:
         return False
     if types is not None and (type(types) is not nn.Embedding or types.num_embeddings > 1):
         return False
-    if dropout is not None and (type(dropout) is not nn.Dropout or (embeddings.training and dropout.p > 0)):
+    if not (dropout is None or type(dropout) is nn.Identity or (type(dropout) is nn.Dropout and not dropout.training)):
         return False
     parts = [part for part in (words, places, norm, types, dropout) if part is not None]
     return not any(part._forward_hooks or part._forward_pre_hooks for part in parts)

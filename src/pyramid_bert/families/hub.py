@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import fields
 from typing import Any, TypeVar
 
+from ..checks import check_choice, check_kind
 from ..config import PyramidConfig
+from ..core.selectors import selector_names
 from ..errors import PyramidError
 from ..schedule import Schedule
 from ..version import __version__
@@ -53,9 +56,12 @@ def pyramidize(
     if config is None:
         if schedule is None:
             raise PyramidError("pyramidize needs a schedule, for example Schedule.exponential(0.25, 3)")
+        for name in settings:
+            check_choice("setting", name, [field.name for field in fields(PyramidConfig)])
         config = PyramidConfig(schedule=schedule, selector=selector, **settings)
     elif schedule is not None or settings or selector != "coreset":
         raise PyramidError("give pyramidize either a config or single settings, not both")
+    check_kind("config", config, PyramidConfig, "or give a schedule and single settings")
     family = family_of(model)
     config = family.settings(config, model.config)
     old = pyramid_settings(model)
@@ -117,9 +123,12 @@ def apply_settings(model: Any, schedule: Schedule | None, settings: dict[str, An
     """Makes `model` a pyramid with these settings; a pyramid keeps its other settings."""
     saved = pyramid_settings(model)
     if saved is None:
-        pyramidize(model, schedule or default_schedule(model.config.num_hidden_layers), **settings)
+        pyramidize(
+            model, default_schedule(model.config.num_hidden_layers) if schedule is None else schedule, **settings
+        )
     elif schedule is not None or settings:
         changes = settings if schedule is None else {**settings, "schedule": schedule}
+        check_choice("selector", settings.get("selector", saved.selector), selector_names())
         if settings.get("selector", saved.selector) != saved.selector:
             changes = {"within": None, **changes}  # only clusters have it
         pyramidize(model, config=saved.replace(**changes))

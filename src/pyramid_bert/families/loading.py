@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from ..boundary import translating
+from ..boundary import printable, translating
+from ..checks import check_choice
 from ..errors import CheckpointError
 from ..resuming import digest_of
 from .intake import (
@@ -22,20 +23,24 @@ from .intake import (
 )
 from .table import family_of
 
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+_MOST_SHOWN = 300  # characters of a path in an error
 # What is fetched of a model on the hub: no pickle, no code.
 _FETCHED = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
 
 def load_model(
-    path: str | Path, *, attn_implementation: str | None = None, dtype: torch.dtype = torch.float32
+    path: str | Path, *, attn_implementation: str | None = None, dtype: str | torch.dtype | None = None
 ) -> tuple[Any, bool]:
     """A sequence classifier in evaluation mode, and whether its head is new (to be trained before it is of use).
 
     Args:
         path: A folder as written by `save_pretrained`, or a name on the hub.
         attn_implementation: "sdpa" or "eager"; None lets transformers choose.
-        dtype: The precision of the loaded weights, however they are stored.
+        dtype: The precision of the loaded weights, however they are stored; None is float32.
     """
+    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    check_choice("dtype", name, DTYPES)
     folder = model_folder(path)
     check_config(folder)
     names = weight_names(folder)
@@ -46,7 +51,7 @@ def load_model(
         model, report = AutoModelForSequenceClassification.from_pretrained(
             folder,
             config=config,
-            dtype=dtype,
+            dtype=getattr(torch, name),
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
@@ -81,13 +86,14 @@ def load_tokenizer(path: str | Path, model: Any = None) -> Any:
 
 def model_folder(path: str | Path) -> Path:
     """The folder at `path`, or the one into which the hub's model of that name was fetched."""
-    folder = Path(path)
-    if folder.is_dir():
-        return folder
-    looks_like_path = folder.is_absolute() or len(folder.parts) > 2 or folder.exists() or str(folder).startswith(".")
+    folder, named = Path(path), printable(str(path))[:_MOST_SHOWN]
+    with translating(CheckpointError, f"no model folder at {named}", "check the name"):  # a name can be too long
+        if folder.is_dir():
+            return folder
+        looks_like_path = folder.is_absolute() or len(folder.parts) > 2 or folder.exists() or named.startswith(".")
     if looks_like_path:
-        raise CheckpointError(f"no model folder at {folder}; give a folder written by save_pretrained or a hub name")
+        raise CheckpointError(f"no model folder at {named}; give a folder written by save_pretrained or a hub name")
     from huggingface_hub import snapshot_download
 
-    with translating(CheckpointError, f"neither a folder nor a model that the hub gives: {path}", "check the name"):
+    with translating(CheckpointError, f"neither a folder nor a model that the hub gives: {named}", "check the name"):
         return Path(snapshot_download(str(path), allow_patterns=_FETCHED))

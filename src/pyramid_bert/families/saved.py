@@ -1,16 +1,17 @@
 """Saved pyramids: configs and classes made from the table of families, known to transformers' Auto classes.
 
-A saved pyramid has its own model type ("pyramid-bert"), so the Auto classes refuse it unless this library is imported.
+A saved pyramid has its own model type, so the Auto classes refuse it unless this library is imported, and quote the
+type: what is saved is "pyramid-bert" and what to do, as 0.1.0 saved "pyramid-bert". Both are known to the Auto classes.
 `BertForSequenceClassification.from_pretrained` does not look at the type. To make it fail too, the saved `hidden_act`
-names this library after the activation, and transformers raises an error with that name.
+says the same after the activation, and transformers raises an error that quotes it.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from .surgery import fit_encoder, reserve_sensitivity, saved_settings
 from .table import FAMILIES, Family
@@ -22,9 +23,11 @@ class _Guarded:
     """Mixin for configs: what is saved cannot be loaded as a dense model."""
 
     architectures: list[str] | None
+    model_type: ClassVar[str]
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)  # type: ignore[misc]  # of the config behind it
+        self.__dict__.pop("model_type", None)  # as it was saved; the class has the plain one
         if self.architectures:
             self.architectures = [name.removeprefix("Pyramid") for name in self.architectures]
 
@@ -32,9 +35,18 @@ class _Guarded:
         """The config as transformers writes it, with the guard."""
         data: dict[str, Any] = super().to_dict()  # type: ignore[misc]
         data["hidden_act"] = _plain_act(self) + _GUARD
+        data["model_type"] = type(self).model_type + _GUARD
         if self.architectures:
             data["architectures"] = ["Pyramid" + name.removeprefix("Pyramid") for name in self.architectures]
         return data
+
+    @classmethod
+    def get_config_dict(cls, *args: Any, **kwargs: Any) -> Any:
+        """What a saved config holds, with the plain model type: transformers warns of any other."""
+        data, rest = super().get_config_dict(*args, **kwargs)  # type: ignore[misc]
+        if isinstance(data.get("model_type"), str):
+            data["model_type"] = data["model_type"].removesuffix(_GUARD)
+        return data, rest
 
 
 def _plain_act(config: Any) -> str:
@@ -96,6 +108,7 @@ def announce(family: Family) -> None:
     """Makes the pyramids of a family known to transformers."""
     config = pyramid_config_class(family)
     AutoConfig.register(family.pyramid_type, config, exist_ok=True)
+    CONFIG_MAPPING.register(family.pyramid_type + _GUARD, config, exist_ok=True)
     AutoModelForSequenceClassification.register(config, pyramid_class(family, family.classifier), exist_ok=True)
     if family.model is not None:
         AutoModel.register(config, pyramid_class(family, family.model), exist_ok=True)

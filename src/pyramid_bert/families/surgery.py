@@ -1,10 +1,11 @@
 """Surgery: replaces the encoder of a model by a pyramid, and puts it back.
 
-A selection at the input also puts a hook on the embeddings and turns their dropout off (`at_input`).
+A selection at the input also puts a hook on the embeddings and takes their dropout out (`at_input`).
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from ..errors import CheckpointError, PyramidError, UnsupportedModelError
 from .at_input import AtInput
 from .table import base_model, encoder_of, family_of, has_head, pyramid_encoder
 
+_READ_CLS = ("ForMultipleChoice", "ForNextSentencePrediction")  # heads on CLS that are not served
 _SENSITIVITY = "sensitivity"  # the buffer (layers, D, R) that `measure_sensitivity` adds to a model
 
 
@@ -48,10 +50,19 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
     family, base = family_of(model), base_model(model)
     bare = base is model
     if type(model).__name__.removeprefix("Pyramid") != family.classifier.__name__ and not (bare and family.model):
+        reads_cls = not bare and type(model).__name__.endswith(_READ_CLS)
         verb = "gives" if bare else "reads"
-        raise UnsupportedModelError(
-            f"{type(model).__name__} {verb} more than the CLS vector, so no token can be dropped; "
-            f"supported: {family.supported}"
+        why = (
+            "reads only the CLS vector, but has no class under which its pyramid could be saved and loaded"
+            if reads_cls
+            else f"{verb} more than the CLS vector, so no token can be dropped"
+        )
+        raise UnsupportedModelError(f"{type(model).__name__} {why}; supported: {family.supported}")
+    if bare:
+        warnings.warn(
+            f"a pyramid of {type(model).__name__} returns only the tokens that are left: read its CLS vector; a mean "
+            "over tokens, as in sentence-transformers, is not the dense model's",
+            stacklevel=3,
         )
     encoder = encoder_of(model)
     family.check(encoder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import PyramidError
+from ..errors import PyramidError, shown
 
 
 def find_device(wanted: str | torch.device | None = None) -> torch.device:
@@ -18,13 +18,15 @@ def find_device(wanted: str | torch.device | None = None) -> torch.device:
         device(type='cpu')
     """
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if wanted is None or wanted == "auto":
+    if wanted is None or (isinstance(wanted, str) and wanted == "auto"):
         return found or torch.device("cpu")
     have = ["cpu"]
     if found is not None:
         have += [found.type, *(f"{found.type}:{number}" for number in range(torch.accelerator.device_count()))]
     if str(wanted) not in have:
-        raise PyramidError(f"torch sees no device {str(wanted)!r} here, only {', '.join(have)}; use one, or 'auto'")
+        raise PyramidError(
+            f"torch sees no device {shown(str(wanted))} here, only {', '.join(have)}; use one, or 'auto'"
+        )
     return torch.device(wanted)
 
 

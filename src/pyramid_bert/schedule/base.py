@@ -16,10 +16,11 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from ..checks import check_choice, check_int, check_layer
+from ..checks import check_choice, check_int, check_kind, check_layer, check_number
 from ..errors import PyramidError
 
 Rounding = Literal["ceil", "floor"]
+_MOST_TOKENS, _MOST_LAYERS = 10**7, 10_000  # far beyond any model; lists have one entry a layer
 _LONG = 2**20  # a text so long that different shares of it are different lengths
 _KINDS: dict[str, Any] = {}  # kind -> class; subclasses register themselves
 
@@ -138,7 +139,8 @@ class Schedule:
             >>> Schedule.custom([80, 50, 32]).lengths(64, layers=3)
             (64, 50, 32)
         """
-        return _make("custom", layer_lengths=tuple(lengths), reference_length=n, rounding="ceil", min_tokens=min_tokens)
+        given = _numbers("lengths", lengths)
+        return _make("custom", layer_lengths=given, reference_length=n, rounding="ceil", min_tokens=min_tokens)
 
     @staticmethod
     def random(seed: int, *, rounding: Rounding = "ceil", min_tokens: int = 1) -> Schedule:
@@ -159,7 +161,7 @@ class Schedule:
             >>> Schedule.strided(2, at_layers=[1, 3]).lengths(129, layers=4)
             (65, 65, 33, 33)
         """
-        return _make("strided", window=window, at_layers=tuple(sorted(at_layers)))
+        return _make("strided", window=window, at_layers=tuple(sorted(_numbers("at_layers", at_layers))))
 
     @staticmethod
     def adaptive(
@@ -225,7 +227,7 @@ class Schedule:
 
     def lengths(self, n: int, layers: int) -> tuple[int, ...]:
         """The number of tokens kept at layers 1..`layers` of an input of `n` tokens, non-increasing, in [1, n]."""
-        check_int("n", n, 1, "an input has at least its CLS token")
+        check_number("n", n, 1, _MOST_TOKENS, "an input has at least its CLS token", whole=True)
         self.check(layers)
         return _lengths(self, n, layers)
 
@@ -250,7 +252,7 @@ class Schedule:
 
     def check(self, layers: int) -> None:
         """Raises unless this schedule fits a model of `layers` layers."""
-        check_int("layers", layers, 1, "the number of encoder layers of the model")
+        check_number("layers", layers, 1, _MOST_LAYERS, "the number of encoder layers of the model", whole=True)
         for name in self.numbers_of_layers:
             value = getattr(self, name)
             check_layer(name, max(value) if isinstance(value, tuple) else value or 1, layers)
@@ -280,6 +282,7 @@ class Schedule:
             >>> Schedule.from_dict(schedule.to_dict()) == schedule
             True
         """
+        check_kind("a schedule", data, Mapping, "give what to_dict returned")
         fields = dict(data)
         kind = fields.pop("kind", None)
         check_choice("schedule kind", kind, _KINDS)
@@ -295,6 +298,16 @@ class Schedule:
 
 def _warn_of_move(old: str, new: str) -> None:
     warnings.warn(f"Schedule.{old} is deprecated; use pyramid_bert.{new}", DeprecationWarning, stacklevel=3)
+
+
+def _numbers(name: str, values: Any) -> tuple[int, ...]:
+    """The integers in a list; raises for anything else."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, list | tuple | range):
+        raise PyramidError(f"{name} must be a list of integers, got {type(values).__name__}")
+    for value in values:
+        check_int(f"each of {name}", value, 1, "tokens and layers are counted from 1")
+    return tuple(values)
 
 
 def _make(kind: str, **fields: Any) -> Schedule:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import inf
 from typing import ClassVar
 
-from ..checks import check_flag, check_int, check_number, check_ratio
+from ..checks import check_flag, check_int, check_kind, check_number, check_ratio
 from ..errors import PyramidError
 from .base import Schedule
 
@@ -90,6 +90,7 @@ class CustomSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_kind("lengths", self.layer_lengths, tuple, "give one length per layer")
         if not self.layer_lengths:
             raise PyramidError("a custom schedule needs one length per layer, got an empty list")
         for length in self.layer_lengths:
@@ -149,10 +150,11 @@ class StridedSchedule(Schedule):
         check_int("window", self.window, 2, "the paper pools windows of 2 to 6 tokens")
         if self.min_tokens != 1:
             raise PyramidError(f"pooling takes whole windows: min_tokens must be 1, got {self.min_tokens}")
-        if not self.at_layers or len(set(self.at_layers)) != len(self.at_layers):
-            raise PyramidError(f"at_layers needs at least one layer and no layer twice, got {list(self.at_layers)}")
+        check_kind("at_layers", self.at_layers, tuple, "name the layers that pool")
         for layer in self.at_layers:
             check_int("each of at_layers", layer, 1, "layers are counted from 1")
+        if not self.at_layers or len(set(self.at_layers)) != len(self.at_layers):
+            raise PyramidError(f"at_layers needs at least one layer and no layer twice, got {list(self.at_layers)}")
 
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
         lengths = []
@@ -180,12 +182,14 @@ class AdaptiveSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_flag("relative", self.relative)
         share = "a share of the radius that only CLS leaves; " if self.relative else ""
         check_number("radius", self.radius, 0, 1 if self.relative else inf, f"{share}larger keeps fewer", above=True)
-        check_flag("relative", self.relative)
         if self.rounding != "ceil":
             raise PyramidError("an adaptive schedule rounds up, or its radius would not hold; leave rounding out")
-        check_int("steps", self.steps, 1, "lengths are rounded up to this many parts of the input")
+        check_number(
+            "steps", self.steps, 1, 2**16, "lengths are rounded up to this many parts of the input", whole=True
+        )
         check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
         if self.last_layer is not None:
             check_int("last_layer", self.last_layer, self.first_layer, "it must not stand before first_layer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..boundary import translating
 from ..checks import check_number
-from ..errors import DataError
+from ..errors import CheckpointError, DataError, shown
 from .labels import Where
 from .tables import Text
 
+_LABELS = {"label", "labels", "target", "class", "prediction"}  # columns that are not the second text of a pair
 CUT = "pass max_length={positions} to cut long texts"
 
 
@@ -55,9 +57,10 @@ def encode(
     first = [text if isinstance(text, str) else text[0] for text in texts]
     second = None if isinstance(texts[0], str) else [text[1] for text in texts]
     cut = {"truncation": max_length is not None, "max_length": max_length}
-    batch = tokenizer(first, second, **cut, verbose=False, return_attention_mask=False)
-    types = batch.get("token_type_ids") or [None] * len(texts)
-    encoded = [Encoded(ids, kinds) for ids, kinds in zip(batch["input_ids"], types, strict=True)]
+    with translating(CheckpointError, "the tokenizer of this model fails", "save the one that it was trained with"):
+        batch = tokenizer(first, second, **cut, verbose=False, return_attention_mask=False)
+        types = batch.get("token_type_ids") or [None] * len(texts)
+        encoded = [Encoded(ids, kinds) for ids, kinds in zip(batch["input_ids"], types, strict=True)]
     for number, item in enumerate(encoded):
         if len(item) > positions:
             named = f"text {number}" if where is None else f"{where(number)}: the text"
@@ -78,7 +81,10 @@ def check_texts(texts: Iterable[Any]) -> list[Text]:
     """
     if isinstance(texts, str):
         raise DataError("expected a list of texts, got one text; put it into a list: [text]")
+    if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
+        raise DataError(f"expected a list of texts, got {type(texts).__name__}; give a list or a column of texts")
     if hasattr(texts, "shape"):  # numpy or pandas: (n,), (n, 1) or (n, 2)
+        _check_columns(texts)
         texts = np.asarray(texts).tolist()
         texts = [(row[0] if len(row) == 1 else tuple(row)) if isinstance(row, list) else row for row in texts]
     checked = list(texts)
@@ -89,10 +95,33 @@ def check_texts(texts: Iterable[Any]) -> list[Text]:
         parts = text if isinstance(text, tuple | list) else (text,)
         if len(parts) != (2 if pairs else 1) or not all(isinstance(part, str) for part in parts):
             wanted = "a pair of texts, like the first one" if pairs else "a text"
-            raise DataError(f"text {number} should be {wanted}, got {text!r}")
+            raise DataError(f"text {number} should be {wanted}, got {shown(text)}")
         if not all(part.strip() for part in parts):
             raise DataError(f"text {number} is empty; remove it or fill it in")
+        if not all(part.isascii() or _is_unicode(part) for part in parts):
+            raise DataError(f"text {number} holds half of a character, {shown(text)}; read its file as UTF-8")
     return checked
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogate, which no tokenizer takes."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_columns(texts: Any) -> None:
+    """Raises unless an array or a data frame holds texts in its only column, or pairs in its two columns."""
+    columns = [str(name) for name in getattr(texts, "columns", ())]
+    width = len(columns) or (texts.shape[1] if len(texts.shape) > 1 else 1)
+    if width not in (1, 2) or len(texts.shape) not in (1, 2) or _LABELS & {name.lower() for name in columns}:
+        named = f": {', '.join(map(repr, columns[:10]))}" if columns else f" of shape {tuple(texts.shape)}"
+        raise DataError(
+            f"which columns are the texts? got {type(texts).__name__} with {width} columns{named}; name the column of "
+            'the texts, as in frame["text"], or the two columns of pairs'
+        )
 
 
 def sorted_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:

@@ -111,6 +111,8 @@ def iterate_rows(
         header: The columns of a CSV or TSV file that has no header line.
         exact: Refuse rows with more fields than columns: an unquoted separator in a text moves the later fields.
     """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file in it, or a GLUE task with --task NAME --data {path}")
     if not path.is_file():
         raise DataError(f"{path} is a folder; name a file" if path.is_dir() else f"no such file: {path}")
     suffix, zipped = format_of(path) if suffix is None else (suffix, False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from ..checks import check_choice, check_flag, check_number
+from ..checks import check_choice, check_flag, check_kind, check_number
+from ..errors import PyramidError
 from ..text.metrics import CLASSIFICATION, REGRESSION
 
 # Setting -> the least and the most that is allowed.
@@ -71,7 +73,8 @@ class TrainSettings:
             if getattr(self, name) is not None or name not in ("dropout", "patience"):
                 check_number(name, getattr(self, name), low, high, whole=name in _WHOLE)
         check_flag("bf16", self.bf16)
-        check_choice("dev_metric", self.dev_metric or CLASSIFICATION[0], (*CLASSIFICATION, *REGRESSION))
+        if self.dev_metric is not None:
+            check_choice("dev_metric", self.dev_metric, (*CLASSIFICATION, *REGRESSION))
 
     def metric_for(self, regression: bool) -> str:
         """The metric by which the best weights are chosen; raises when it does not fit the labels."""
@@ -79,3 +82,19 @@ class TrainSettings:
         metric = self.dev_metric or known[0]
         check_choice(f"dev_metric for {'numbers' if regression else 'classes'}", metric, known)
         return metric
+
+
+def settings_for(given: Any, default: TrainSettings, changes: dict[str, Any]) -> TrainSettings:
+    """The settings of a run: those given, or the default with some fields changed.
+
+    Example:
+        >>> settings_for(None, TrainSettings(), {"epochs": 1}).epochs
+        1
+    """
+    if given is not None and changes:
+        raise PyramidError("give fit either settings or single fields of TrainSettings, not both")
+    for name in changes:
+        check_choice("setting", name, [field.name for field in fields(TrainSettings)])
+    settings = replace(default, **changes) if given is None else given
+    check_kind("settings", settings, TrainSettings, "give TrainSettings(epochs=3), or epochs=3")
+    return settings

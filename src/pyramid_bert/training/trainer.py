@@ -37,6 +37,7 @@ from .callbacks import (
 from .checkpoints import SafeTrainer, checkpoint_to_resume, state_in
 from .data import Dev, LengthSampler, TrainingData
 from .distillation import distilled_loss
+from .sensitivity import check_refreshable, refresh_sensitivity
 from .settings import TrainSettings
 
 _NEVER = 2**31
@@ -172,6 +173,7 @@ def finetune(
         raise MissingExtraError("accelerate", "train", "training")
     if settings.patience is not None and dev is None:
         raise PyramidError(f"patience={settings.patience} needs data to evaluate on after each epoch; give dev")
+    check_refreshable(model, len(data))
     if log_dir is not None:
         check_tensorboard()
         check_writable(Path(log_dir))
@@ -191,6 +193,7 @@ def finetune(
         with quiet_transformers(), progress_bar(shown) as bar:
             trainer.add_callback(RichProgress(bar, title, dev.metric if dev else None))
             trainer.finish(checkpoint)
+    refresh_sensitivity(model, data.items, data.pad_id)  # it was that of the weights before
     return log_entries(trainer.state.log_history)
 
 

@@ -1,5 +1,6 @@
 """From a wanted speed-up to a pyramid: schedules for a model, and the best pyramid of a dense classifier, untrained."""
 
+from ..training.sensitivity import measure_sensitivity
 from .candidates import METHODS, Method, described
 from .finder import MINIMUM_ROWS, Search
 from .judge import Trial
@@ -14,7 +15,6 @@ from .schedules import (
     solve_speedup,
 )
 from .search import find_pyramid
-from .sensitivity import measure_sensitivity
 from .speed import Calibration, calibrate
 
 __all__ = [

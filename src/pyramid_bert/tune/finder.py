@@ -27,11 +27,11 @@ from ..progress import Bar
 from ..text.metrics import metrics_of
 from ..text.sampling import shuffled
 from ..text.tables import Text
+from ..training.sensitivity import batches_to_measure, evenly, measure_sensitivity
 from .candidates import Method, fastest, following, grid
 from .held_out import HeldOut, Interval, compare
 from .judge import Judge, OutOfTimeError, Trial, outputs_for, winner
 from .schedules import MIN_ITEMS, solve_adaptive
-from .sensitivity import batches_to_measure, evenly, measure_sensitivity
 from .solver import SpeedupOf, at_speedup, extreme_schedule
 from .speed import (
     Counted,

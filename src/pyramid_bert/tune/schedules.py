@@ -17,9 +17,9 @@ from ..families import has_head, positions_of, pyramid_settings, pyramidize, res
 from ..families.hub import apply_settings, default_schedule
 from ..schedule.base import Schedule
 from ..text.batches import Encoded
+from ..training.sensitivity import evenly
 from .candidates import places
 from .judge import Judge, outputs_for
-from .sensitivity import evenly
 from .solver import MIN_TOKENS, check_speedup, each_at_speedup, extreme_schedule, smallest
 from .speed import Predicted, measured_speedup, out_of_reach, rows_to_time, runs_of_calibration, settle
 from .strategy import Deadline, halve

@@ -147,7 +147,9 @@ def _run_classifier(
     loaded = trained = time.perf_counter()
     if cell.training is not None:
         teacher = PyramidClassifier.load(site.dense_folder(cell)) if cell.distills else None
-        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, progress=False)
+        target = "number" if STUDY_TASKS[cell.task].classes is None else None
+        how: dict[str, Any] = {"target": target, "new_classes": True, "progress": False}  # a cell names its task
+        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, **how)
         trained = time.perf_counter()
     metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=STUDY_TASKS[cell.task].eval_batch_size)
     lengths = [len(item) for item in classifier.encode(dev.texts)]

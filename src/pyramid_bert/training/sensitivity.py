@@ -22,7 +22,8 @@ from ..config import SENSITIVITY_RANK
 from ..core.loop import Pass, Recorder, Step
 from ..core.tokens import Tokens
 from ..errors import DataError, PyramidError
-from ..families import base_model, family_of, has_head, pyramidize, restore, set_sensitivity
+from ..families import base_model, family_of, has_head, pyramid_encoder, pyramidize, restore, set_sensitivity
+from ..families.surgery import forget_sensitivity
 from ..schedule.base import Schedule
 from ..text.batches import Encoded, collate, sorted_batches
 from ..text.sampling import shuffled
@@ -92,6 +93,29 @@ def measure_sensitivity(
     total[-1] = total[-2:][0]  # no answer depends on it: where it reduces all the same, as the layer before
     set_sensitivity(base_model(model), _leading(total).to(model.device))
     return model
+
+
+def refresh_sensitivity(model: Any, items: Sequence[Encoded], pad_id: int) -> None:
+    """Measures sensitivity again after the weights have changed; a model that does not use it loses it."""
+    if uses_sensitivity(model):
+        measure_sensitivity(model, items, pad_id)
+    else:
+        forget_sensitivity(base_model(model))
+
+
+def check_refreshable(model: Any, texts: int) -> None:
+    """Raises if sensitivity could not be measured again after training on this many texts."""
+    if uses_sensitivity(model) and texts < MIN_TEXTS:
+        raise DataError(
+            f"metric='sensitivity' is measured again after training, which needs at least {MIN_TEXTS} texts, got "
+            f"{texts}; give more, or use metric='euclidean' or 'cosine'"
+        )
+
+
+def uses_sensitivity(model: Any) -> bool:
+    """Whether `model` is a pyramid that compares tokens by sensitivity."""
+    encoder = pyramid_encoder(model)
+    return encoder is not None and encoder.by_sensitivity
 
 
 def batches_to_measure(texts: int) -> int:
