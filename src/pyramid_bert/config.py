@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -86,7 +86,7 @@ class PyramidConfig:
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
         centers = self.centers_per_step
-        centers_in_a_step(centers if isinstance(centers, int | float | str) else str(centers), 2)
+        centers_in_a_step(centers if isinstance(centers, Hashable) else str(centers), 2)
         self._check_combination()
 
     def _check_combination(self) -> None:
