@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, BertModel
+from transformers import AutoModelForSequenceClassification
 
 import pyramid_bert.tune.sensitivity as module
 from pyramid_bert import (
@@ -22,7 +22,8 @@ from pyramid_bert.core.cluster import ward_groups
 from pyramid_bert.core.reducer import project
 from pyramid_bert.errors import CheckpointError, DataError
 from pyramid_bert.families import set_sensitivity, sizes_of
-from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
+from pyramid_bert.families.table import family_of
+from pyramid_bert.lab.performer.model import PerformerConfig
 from pyramid_bert.lab.theory.radius import RadiusCurves
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.labels import Labels
@@ -231,9 +232,8 @@ def test_projecting_is_counted(tiny_bert, schedule, rest_from, compared):
     assert projected.dense_macs == plain.dense_macs
 
 
-def test_a_performer_has_it_too(items):
-    config = {"vocab_size": 300, "hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 4}
-    model = PerformerForSequenceClassification(PerformerConfig(**config, intermediate_size=64)).eval()
+def test_a_performer_has_it_too(tiny_of, items):
+    model = tiny_of(family_of(PerformerConfig()), vocab_size=300, num_hidden_layers=3)
     measure_sensitivity(model, items)
     assert model.performer.sensitivity[0].abs().max() > 0
     pyramidize(model, SHRINKING, "cluster", metric="sensitivity")
@@ -264,6 +264,5 @@ def test_it_has_to_be_measured_first(tiny_bert, tiny_model_dir):
 def test_what_cannot_be_measured_is_refused(tiny_bert, items):
     with pytest.raises(DataError, match="needs at least 25 texts, got 24"):
         measure_sensitivity(tiny_bert(), items[:24])
-    encoder = BertModel(tiny_bert().config)
     with pytest.raises(PyramidError, match="got BertModel, which has no head"):
-        measure_sensitivity(encoder, items)
+        measure_sensitivity(tiny_bert().bert, items)

@@ -46,30 +46,27 @@ def test_models_of_long_range_arena_are_loaded_without_dropout_at_the_input(name
         make_model(preset, None, seed=0, selector="first", seed_of=1)
 
 
-def test_a_performer_may_also_shrink_in_its_layers(performer):
-    model = pyramidize(performer, Schedule.exponential(0.25, last_layer=2))
+def test_a_performer_may_also_shrink_in_its_layers_but_not_by_attention(performer):
+    pyramidize(performer, Schedule.exponential(0.25, last_layer=2))
     with torch.no_grad():
-        states = model(ids(), output_hidden_states=True).hidden_states
+        states = performer(ids(), output_hidden_states=True).hidden_states
     assert [x.shape[1] for x in states] == [40, 20, 10]
-
-
-def test_a_performer_ranks_by_no_attention(performer):
     with pytest.raises(UnsupportedModelError, match="'attention' ranks tokens by an attention matrix"):
         pyramidize(performer, Schedule.exponential(0.5, last_layer=2), "attention")
 
 
-# ---- BigBird's own ----
+# ---- BigBird only ----
 
 
 @pytest.mark.parametrize("attention", ["block_sparse", "original_full"])
 @pytest.mark.parametrize("n", [40, 39])  # 39 are filled up to whole blocks
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_cls_alone_in_bigbirds_last_layer_changes_nothing(bigbird, attention, n, checkpointing):
+def test_computing_only_cls_in_bigbirds_last_layer_changes_nothing(bigbird, attention, n, checkpointing):
     mask = torch.ones(3, n, dtype=torch.long)
     mask[1, 30:] = 0
     found = []
     for cls_only in (True, False):
-        model = bigbird(attention_type=attention, attention_probs_dropout_prob=0.0).train()
+        model = bigbird(attention_type=attention).train()
         if checkpointing:
             model.gradient_checkpointing_enable()
         pyramidize(model, Schedule.input_only(0.7), reduce="drop", cls_only=cls_only)
@@ -130,7 +127,7 @@ def test_threads_may_share_a_bigbird(bigbird):
     def after_a_layer(layer, given, out):
         inside[threading.current_thread().name].set()
         if threading.current_thread().name == "first":
-            inside["second"].wait(timeout=1)  # in vain, if passes wait for each other
+            inside["second"].wait(timeout=1)  # times out if passes wait for each other
         else:
             ended.wait(timeout=60)
 
@@ -170,7 +167,7 @@ def test_numpys_generator_is_left_alone(bigbird, reentrant):
 
 @pytest.mark.parametrize(("block", "n", "keep", "kept"), [(8, 200, 0.5, 104), (64, 1001, 0.8, 832)])
 def test_blocks_of_the_papers_sizes(bigbird, block, n, keep, kept):
-    """As if the dense model had been given the kept tokens alone; 13 blocks, one more than needed."""
+    """As if the dense model had been given only the kept tokens: 13 blocks, one more than needed."""
     sizes = {"block_size": block, "num_random_blocks": 3, "max_position_embeddings": 1024, "hidden_size": 8}
     model = bigbird(**sizes).train()
     row = ids(rows=1, n=n)

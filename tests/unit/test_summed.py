@@ -28,7 +28,7 @@ def make(tiny_of):
     """Makes models whose embeddings are normalized as after training: no longer with ones and zeros."""
 
     def make(config=PerformerConfig, **changes):
-        model = tiny_of(family_of(config()), vocab_size=VALUES, **changes)
+        model = tiny_of(family_of(config()), **{"vocab_size": VALUES, **changes})
         norm, generator = base_model(model).embeddings.LayerNorm, torch.Generator().manual_seed(0)
         with torch.no_grad():
             norm.weight.uniform_(0.5, 2, generator=generator)
