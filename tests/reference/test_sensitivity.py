@@ -40,20 +40,25 @@ def items():
     return [Encoded([2, *torch.randint(5, 200, (n - 2,), generator=generator).tolist(), 3]) for n in lengths]
 
 
+def middle_of(model, layer, **inputs):
+    """The states (B, N, D) between the halves of a layer of a dense model, and the logits."""
+    states = []
+    part = model.bert.encoder.layer[layer].attention.output
+    hook = part.register_forward_hook(lambda part, given, state: states.append(state))
+    logits = model(**inputs).logits
+    hook.remove()
+    return states[0], logits
+
+
 def fisher_by_hand(model, items, layer):
     """The mean over tokens of the Fisher information of the outputs: text by text, class by class, in fp64."""
     model = copy.deepcopy(model).double()
     total, tokens = torch.zeros(WIDTH, WIDTH, dtype=torch.float64), 0
     for item in items:
-        states = []
-        hook = model.bert.encoder.layer[layer].attention.output.register_forward_hook(
-            lambda part, given, state, states=states: states.append(state)
-        )
-        logits = model(torch.tensor([item.input_ids])).logits
-        hook.remove()
+        state, logits = middle_of(model, layer, input_ids=torch.tensor([item.input_ids]))
         log_shares = logits.log_softmax(1)[0] if logits.shape[1] > 1 else logits[0]
         for log_share in log_shares:
-            (gradient,) = torch.autograd.grad(log_share, states[0], retain_graph=True)
+            (gradient,) = torch.autograd.grad(log_share, state, retain_graph=True)
             share = float(log_share.detach().exp()) if logits.shape[1] > 1 else 1.0
             gradient = gradient[0, 1:]  # but for CLS
             total += share * gradient.T @ gradient
@@ -99,17 +104,15 @@ def test_only_leading_directions_are_kept(tiny_bert, items, monkeypatch):
 def test_groups_are_those_of_projected_tokens(tiny_bert, items, tiny_batch, traced):
     """What is merged at the first layer: Ward's groups of its tokens times the directions."""
     model, batch = measure_sensitivity(tiny_bert(), items), tiny_batch((16,))
-    states = []
-    model.bert.encoder.layer[0].attention.output.register_forward_hook(lambda part, given, state: states.append(state))
     with torch.no_grad():
-        model(**batch)
-    felt = states[0] @ model.bert.sensitivity[0]
+        state, _ = middle_of(model, 0, **batch)
+    felt = state @ model.bert.sensitivity[0]
     settings = {"selector": "cluster", "metric": "sensitivity", "within": 4}
     pyramidize(model, Schedule.custom([7, 7, 7, 7]), **settings)
     (group,) = ward_groups(felt, None, 7, within=4).tolist()
     homes = traced(model, batch).layers[0].home[0].tolist()
     assert homes == [group.index(slot) for slot in group]  # a group is named after its first token
-    assert ward_groups(states[0], None, 7, within=4).tolist() != [group]
+    assert ward_groups(state, None, 7, within=4).tolist() != [group]
 
 
 def test_directions_that_change_no_answer_do_not_count(tiny_bert, tiny_batch, logits_of, items):
