@@ -115,7 +115,7 @@ def test_the_inequality_with_proved_constants(placement, settings):
         measured, constants = case(seed, placement, **settings)
         sides = right_hand_sides(measured, constants)
         assert measured.loss_change > 0
-        for name, value in sides.items_of():
+        for name, value in sides.items():
             assert measured.loss_change <= value, (seed, name)
         assert sides["printed"] >= sides["layer_radii"] >= sides["moved"] > 0
         tightest = min(tightest, sides["moved"] / measured.loss_change)
@@ -181,7 +181,7 @@ def test_the_bound_holds_for_every_input_of_the_sample(tiny_bert, tiny_batch, it
     schedule = SCHEDULES[placement]
     model = pyramidize(tiny_bert(), schedule, selector, placement=placement)
     report = measure_theorem(model, items_of(tiny_batch((24, 15, 9))), [0, 1, 1])
-    for name, bound in report.bounds().items_of():
+    for name, bound in report.bounds().items():
         assert bound["least_margin"] >= -1e-9, name
         assert bound["loose"] >= 1
     assert report.loss == "cross-entropy on the labels"
