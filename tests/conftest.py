@@ -62,6 +62,26 @@ def tiny_bert():
     return make
 
 
+# What the config of a family needs beyond the sizes below.
+_OF_FAMILY = {"big_bird": {"block_size": 2, "num_random_blocks": 1}, "performer": {"num_features": 32}}
+
+
+@pytest.fixture(scope="session")
+def tiny_of():
+    """Makes small random classifiers of a row of the table of families, in evaluation mode and without dropout."""
+
+    def make(family, **settings):
+        sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+        sizes |= {"intermediate_size": 24, "max_position_embeddings": 64, "initializer_range": 0.2, "num_labels": 3}
+        sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        config = family.config(**{**sizes, **_OF_FAMILY.get(family.model_type, {}), **settings})
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return family.classifier(config).eval()
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def tiny_batch():
     """Makes batches for `tiny_bert`, padded on the right: `[CLS] words [SEP] [PAD] ...`.

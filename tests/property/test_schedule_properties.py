@@ -1,6 +1,7 @@
 """What holds for every schedule, at every input length and depth."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,6 @@ RATIOS = st.floats(0.001, 1.0)
 ROUNDINGS = st.sampled_from(["ceil", "floor"])
 MIN_TOKENS = st.integers(1, 40)
 LENGTHS = st.integers(1, 600)
-
-
 ROUNDED = {"rounding": ROUNDINGS, "min_tokens": MIN_TOKENS}
 
 
@@ -109,6 +108,5 @@ def test_nothing_is_dropped_before_the_first_layer_nor_after_the_last(ratio, n, 
 @given(n=LENGTHS, layers=st.integers(1, 12))
 def test_a_ratio_of_one_keeps_everything(n, layers):
     for rounding in ("ceil", "floor"):
-        assert Schedule.exponential(1.0, layers, rounding=rounding).lengths(n, layers) == (n,) * layers
-        assert Schedule.constant(1.0, rounding=rounding).lengths(n, layers) == (n,) * layers
-        assert Schedule.input_only(1.0, rounding=rounding).lengths(n, layers) == (n,) * layers
+        for make in (Schedule.constant, Schedule.input_only, partial(Schedule.exponential, last_layer=layers)):
+            assert make(1.0, rounding=rounding).lengths(n, layers) == (n,) * layers

@@ -32,7 +32,7 @@ every_selector = pytest.mark.parametrize(("name", "knobs"), list(variants()))
 
 
 def received_for(name, hidden):
-    """Stands for the attention that tokens receive, where a selector asks for it: any number of theirs will do."""
+    """Stands for the attention that tokens receive, if a selector needs it: any number for each token will do."""
     return {"received": hidden.abs().sum(-1)} if get_selector(name).voters is not None else {}
 
 
@@ -48,7 +48,7 @@ def seeded(seed):
 
 @st.composite
 def batches(draw, ties=True):
-    """(hidden, mask, k of each row): vectors of whole numbers, where ties are many and exact, or random ones."""
+    """(hidden, mask, k of each row): vectors of whole numbers, with many exact ties, or random ones."""
     rows, n, d = draw(st.integers(1, 4)), draw(st.integers(1, 12)), draw(st.integers(1, 3))
     generator = seeded(draw(st.integers(0, 2**31)))
     if ties and draw(st.booleans()):
@@ -63,6 +63,11 @@ def batches(draw, ties=True):
 def batch_for(knobs, data):
     """Draws a batch; cosine distances of whole numbers are not exact, so ties are left out there."""
     return data.draw(batches(ties=knobs.get("metric") != "cosine"))
+
+
+def padded(hidden, mask, padding):
+    """The batch with more padding on the right, (B, more, D)."""
+    return torch.cat([hidden, padding], dim=1), torch.cat([mask, padding.new_zeros(padding.shape[:2]).bool()], dim=1)
 
 
 # ---- selectors that rank tokens ----
@@ -104,14 +109,12 @@ def test_neither_other_rows_nor_padding_change_anything(name, knobs, data, more)
         alone = select(name, knobs, hidden[row : row + 1], mask[row : row + 1], [k], seeded(1))
         assert together[row, :k].tolist() == alone[0].tolist()
     rubbish = torch.randint(-50, 50, (rows, more, d), generator=seeded(2)).float()
-    wider = torch.cat([hidden, rubbish], dim=1)
-    wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
     lengths = mask.sum(1).tolist()
     counts = [min(k, real) for k, real in zip(counts, lengths, strict=True)]
-    padded = select(name, knobs, wider, wider_mask, counts, seeded(1))
+    together = select(name, knobs, *padded(hidden, mask, rubbish), counts, seeded(1))
     for row, (k, real) in enumerate(zip(counts, lengths, strict=True)):
         unpadded = select(name, knobs, hidden[row : row + 1, :real], None, [k], seeded(1))
-        assert padded[row, :k].tolist() == unpadded[0].tolist()
+        assert together[row, :k].tolist() == unpadded[0].tolist()
 
 
 @every_selector
@@ -184,8 +187,7 @@ def test_attention_cannot_do_without_attention():
 def test_clusters_are_as_many_as_asked_for_and_depend_on_their_own_row_alone(batch, within, more):
     hidden, mask, counts = batch
     rows, _, d = hidden.shape
-    wider = torch.cat([hidden, torch.full((rows, more, d), 1e6)], dim=1)
-    wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
+    wider, wider_mask = padded(hidden, mask, torch.full((rows, more, d), 1e6))
     together = ward_groups(wider, wider_mask, counts, within=within)
     for row, k in enumerate(counts):
         real = int(mask[row].sum())
@@ -239,22 +241,21 @@ def test_pooling_puts_cls_alone_and_neighbours_together(batch, window):
 def test_pooling_takes_means_that_depend_neither_on_other_rows_nor_on_padding(batch, window, more):
     hidden, mask, _ = batch
     rows, n, d = hidden.shape
-    wider = torch.cat([hidden, torch.full((rows, more, d), 1e6)], dim=1)
-    wider_mask = torch.cat([mask, torch.zeros(rows, more, dtype=torch.bool)], dim=1)
+    wider, wider_mask = padded(hidden, mask, torch.full((rows, more, d), 1e6))
     slots = Schedule.strided(window, [1]).lengths(n, 1)[0]
     together = Reduction.from_group(pool_groups(Candidates(wider, wider_mask), n, window=window), slots)
+    means = together.apply(wider)
     for row in range(rows):
         real = int(mask[row].sum())
         kept = Schedule.strided(window, [1]).lengths(real, 1)[0]
         alone = Reduction.from_group(pool_groups(Candidates(hidden[row : row + 1, :real]), real, window=window), kept)
-        torch.testing.assert_close(
-            together.apply(wider)[row, :kept], alone.apply(hidden[row : row + 1, :real])[0], atol=1e-5, rtol=0
-        )
+        unpadded = alone.apply(hidden[row : row + 1, :real])[0]
+        torch.testing.assert_close(means[row, :kept], unpadded, atol=1e-5, rtol=0)
         assert together.mask[row].tolist() == [True] * kept + [False] * (slots - kept)
-        assert torch.equal(together.apply(wider)[row, 0], hidden[row, 0])
+        assert torch.equal(means[row, 0], hidden[row, 0])
         for slot, start in enumerate(range(1, real, window), start=1):
             mean = hidden[row, start : min(start + window, real)].mean(dim=0)
-            torch.testing.assert_close(together.apply(wider)[row, slot], mean, atol=1e-5, rtol=0)
+            torch.testing.assert_close(means[row, slot], mean, atol=1e-5, rtol=0)
 
 
 # ---- the registry ----

@@ -19,34 +19,28 @@ LENGTHS = (24, 17, 24, 9, 5, 2, 1)
 MODES = [{"reduce": "drop"}, {"reduce": "merge"}, {"reduce": "drop", "weighted": True}, {"reduce": "replace"}]
 
 
-def schedule_for(name, placement):
-    if name == "pool":
-        return Schedule.strided(2, at_layers=[1, 3])
-    return Schedule.input_only(0.4) if placement == "input" else Schedule.exponential(0.4, 3)
-
-
-def go_together(name, mode, placement):
-    selector = get_selector(name)
-    if name == "cluster" and mode != {"reduce": "merge"}:
-        return False
-    if name == "pool" and (mode != {"reduce": "drop"} or placement == "input"):
-        return False
-    if selector.voters and placement == "input":
-        return False
-    return selector.placement in (None, placement)
-
-
 def settings(placements):
     """Every selector, way to reduce and placement that go together."""
     for name, mode, placement in itertools.product(selector_names(), MODES, placements):
-        if go_together(name, mode, placement):
-            config = PyramidConfig(schedule=schedule_for(name, placement), selector=name, placement=placement, **mode)
+        selector = get_selector(name)
+        schedule = Schedule.input_only(0.4) if placement == "input" else Schedule.exponential(0.4, 3)
+        schedule = Schedule.strided(2, at_layers=[1, 3]) if name == "pool" else schedule
+        modes = {"cluster": [{"reduce": "merge"}], "pool": [{"reduce": "drop"}]}.get(name, MODES)
+        takes_input = not selector.voters and name != "pool"
+        if mode in modes and selector.placement in (None, placement) and (takes_input or placement != "input"):
+            config = PyramidConfig(schedule=schedule, selector=name, placement=placement, **mode)
             weighted = "-weighted" if config.weighted else ""
             yield pytest.param(config, id=f"{name}-{config.reduce}{weighted}-{placement}")
 
 
-every_setting = pytest.mark.parametrize("config", list(settings(["middle", "end", "input"])))
-most_settings = pytest.mark.parametrize("config", list(settings(["middle", "input"])))
+EVERY_SETTING, MOST_SETTINGS = list(settings(["middle", "end", "input"])), list(settings(["middle", "input"]))
+ADAPTIVE = [
+    pytest.param(PyramidConfig(schedule=Schedule.adaptive(0.6), **changes), id=f"adaptive-{changes}")
+    for changes in ({"reduce": "drop"}, {"reduce": "merge"}, {"placement": "end"}, {"selector": "cluster"})
+]
+every_setting = pytest.mark.parametrize("config", EVERY_SETTING)
+most_settings = pytest.mark.parametrize("config", MOST_SETTINGS)
+both_attentions = pytest.mark.parametrize("impl", ["eager", "sdpa"])
 shrinking_at_any_length = pytest.mark.parametrize(
     "name",
     [name for name in selector_names() if isinstance(get_selector(name), Ranker) and not get_selector(name).placement],
@@ -89,7 +83,7 @@ BATCHES = {  # lengths of the rows, and what they are padded to
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize(("lengths", "width"), BATCHES.values(), ids=BATCHES.keys())
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@both_attentions
 def test_keeping_everything_gives_the_dense_logits(tiny_bert, tiny_batch, logits_of, impl, lengths, width, mode):
     model, batch = tiny_bert(impl=impl), tiny_batch(lengths, width)
     dense = logits_of(model, batch)
@@ -99,7 +93,7 @@ def test_keeping_everything_gives_the_dense_logits(tiny_bert, tiny_batch, logits
             assert_close(logits_of(model, batch), dense)
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@both_attentions
 def test_keeping_everything_gives_the_dense_states_for_any_mask_and_under_autocast(tiny_bert, tiny_batch, impl):
     model, batch = tiny_bert(impl=impl), tiny_batch((24, 24))
     holes = {**batch, "attention_mask": batch["attention_mask"].clone()}
@@ -194,19 +188,18 @@ def test_restore_follows_the_training_mode(tiny_bert, tiny_batch, logits_of):
 
 def test_refused_and_repeated_changes_leave_no_trace(tiny_bert, tiny_batch, logits_of):
     model, batch = tiny_bert(), tiny_batch(LENGTHS)
-    dense, before = logits_of(model, batch), anatomy(model)
-    with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
-        pyramidize(model, Schedule.exponential(0.5, 5))
-    assert anatomy(model) == before
-    pyramidize(model, Schedule.constant(0.5))
-    half = logits_of(model, batch)
-    with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
-        pyramidize(model, Schedule.exponential(0.5, 5))
-    assert torch.equal(logits_of(model, batch), half)
-    pyramidize(model, Schedule.exponential(0.2, 2), "first")
-    assert not torch.equal(logits_of(model, batch), half)
-    pyramidize(model, Schedule.constant(0.5))
-    assert torch.equal(logits_of(model, batch), half)
+    before, answers = anatomy(model), []
+    for change in (lambda: None, lambda: pyramidize(model, Schedule.constant(0.5))):
+        change()
+        unchanged, logits = anatomy(model), logits_of(model, batch)
+        with pytest.raises(PyramidError, match="last_layer must be in 1-4, got 5"):
+            pyramidize(model, Schedule.exponential(0.5, 5))
+        assert anatomy(model) == unchanged
+        assert torch.equal(logits_of(model, batch), logits)
+        answers.append(logits)
+    dense, half = answers
+    assert not torch.equal(logits_of(pyramidize(model, Schedule.exponential(0.2, 2), "first"), batch), half)
+    assert torch.equal(logits_of(pyramidize(model, Schedule.constant(0.5)), batch), half)
     assert anatomy(restore(restore(model))) == before
     assert torch.equal(logits_of(model, batch), dense)
 
@@ -227,38 +220,34 @@ def test_dropping_tokens_changes_logits_and_cls_only_and_tracing_do_not(tiny_ber
     assert torch.equal(logits_of(model, batch), reduced)
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-@every_setting
-def test_more_padding_changes_nothing(tiny_bert, tiny_batch, logits_of, traced, config, impl):
-    model = pyramidize(tiny_bert(impl=impl), config=config)
-    narrow, wide = tiny_batch(LENGTHS), tiny_batch(LENGTHS, width=2 * max(LENGTHS))
-    assert_close(logits_of(model, wide), logits_of(model, narrow))
-    narrow_trace, wide_trace = traced(model, narrow), traced(model, wide)
-    for row, length in enumerate(LENGTHS):
-        assert kept_tokens(wide_trace, row, length) == kept_tokens(narrow_trace, row, length)
+@pytest.fixture
+def check_rows(tiny_batch, one_row, logits_of, traced):
+    """Checks that neither padding nor the other rows change the tokens that a row keeps and its logits."""
+
+    def check(model, lengths):
+        batch, wide = tiny_batch(lengths), tiny_batch(lengths, width=2 * max(lengths))
+        logits, trace, wide_trace = logits_of(model, batch), traced(model, batch), traced(model, wide)
+        assert_close(logits_of(model, wide), logits)
+        for row, length in enumerate(lengths):
+            alone, kept = one_row(batch, row), kept_tokens(trace, row, length)
+            assert_close(logits_of(model, alone)[0], logits[row])
+            assert kept_tokens(traced(model, alone), 0, length) == kept
+            assert kept_tokens(wide_trace, row, length) == kept
+
+    return check
 
 
-@every_setting
-def test_other_rows_change_nothing(tiny_bert, tiny_batch, one_row, logits_of, traced, config):
-    model, batch = pyramidize(tiny_bert(), config=config), tiny_batch(LENGTHS)
-    logits, trace = logits_of(model, batch), traced(model, batch)
-    for row, length in enumerate(LENGTHS):
-        alone = one_row(batch, row)
-        assert_close(logits_of(model, alone)[0], logits[row])
-        assert kept_tokens(traced(model, alone), 0, length) == kept_tokens(trace, row, length)
+@both_attentions
+@pytest.mark.parametrize("config", EVERY_SETTING + ADAPTIVE)
+def test_neither_padding_nor_other_rows_change_anything(tiny_bert, check_rows, config, impl):
+    check_rows(pyramidize(tiny_bert(impl=impl), config=config), LENGTHS)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @shrinking_at_any_length
-def test_a_row_that_shrinks_later_than_its_neighbours(tiny_bert, tiny_batch, one_row, logits_of, traced, name, mode):
+def test_a_row_that_shrinks_later_than_its_neighbours(tiny_bert, check_rows, name, mode):
     # The first layer reduces only the long row. That must not use up the randomness of the others.
-    model = pyramidize(tiny_bert(), Schedule.custom([16, 8, 4, 4]), name, **mode)
-    batch = tiny_batch((24, 14, 13, 12))
-    logits, trace = logits_of(model, batch), traced(model, batch)
-    for row, length in enumerate((24, 14, 13, 12)):
-        alone = one_row(batch, row)
-        assert kept_tokens(traced(model, alone), 0, length) == kept_tokens(trace, row, length)
-        assert_close(logits_of(model, alone)[0], logits[row])
+    check_rows(pyramidize(tiny_bert(), Schedule.custom([16, 8, 4, 4]), name, **mode), (24, 14, 13, 12))
 
 
 # ---- the trace ----
@@ -296,7 +285,7 @@ def test_positions_are_those_of_the_input_also_with_holes_in_the_mask(tiny_bert,
 # ---- hidden states and attention maps ----
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@both_attentions
 @pytest.mark.parametrize("cls_only", [True, False])
 @most_settings
 def test_hidden_states_follow_the_schedule(tiny_bert, tiny_batch, logits_of, config, cls_only, impl):
@@ -341,7 +330,7 @@ def test_the_bare_model_returns_every_token_that_is_left(tiny_bert, tiny_batch):
 # ---- precision ----
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@both_attentions
 @every_setting
 def test_bfloat16_runs(tiny_bert, tiny_batch, logits_of, config, impl):
     model = pyramidize(tiny_bert(impl=impl).to(torch.bfloat16), config=config)
@@ -350,8 +339,8 @@ def test_bfloat16_runs(tiny_bert, tiny_batch, logits_of, config, impl):
     assert logits.isfinite().all()
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
-@most_settings
+@both_attentions
+@pytest.mark.parametrize("config", MOST_SETTINGS + ADAPTIVE)
 def test_autocast_trains(tiny_bert, tiny_batch, config, impl):
     model, batch = pyramidize(tiny_bert(impl=impl).train(), config=config), tiny_batch(LENGTHS)
     with torch.random.fork_rng(), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -373,7 +362,7 @@ def gradients_of(model, batch):
     runs = []
     hook = model.bert.encoder.layer[0].intermediate.register_forward_hook(lambda *_: runs.append(1))
     with torch.random.fork_rng():
-        torch.manual_seed(0)  # from which the selector "random" draws in training
+        torch.manual_seed(0)  # the selector "random" draws from it in training
         model(**batch, labels=torch.arange(len(batch["input_ids"])) % 2).loss.backward()
     hook.remove()
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
@@ -381,7 +370,7 @@ def gradients_of(model, batch):
     return gradients, len(runs)
 
 
-@pytest.mark.parametrize("impl", ["eager", "sdpa"])
+@both_attentions
 @most_settings
 def test_gradient_checkpointing_changes_no_gradient(tiny_bert, tiny_batch, config, impl):
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -411,7 +400,7 @@ def test_gradients_reach_the_embedding_of_every_token_that_is_seen(tiny_bert, ti
         unseen_are_dropped = config.placement == "input" and config.reduce != "merge"
         expected = set(kept_tokens(trace, row, length)[0]) if unseen_are_dropped else set(range(length))
         if config.placement == "input" and len(kept_tokens(trace, row, length)[0]) == 1:
-            expected = {0}  # with CLS alone left there is nobody to be merged into
+            expected = {0}  # only CLS is left, and nothing is merged into it
         assert set(reached[row].nonzero()[:, 0].tolist()) == expected
 
 
@@ -433,39 +422,29 @@ def test_random_selection_is_fixed_in_evaluation_and_not_in_training(tiny_bert, 
 # ---- masks ----
 
 
-def mask_forms(mask):
-    """The forms in which transformers passes a (B, N) mask on to encoders."""
-    real = mask.bool()
-    additive = torch.zeros(mask.shape).masked_fill(~real, torch.finfo(torch.float32).min)
-    n = mask.shape[1]
-    return {
-        "integers": mask,
-        "bool": real,
-        "bool (B, 1, 1, N)": real[:, None, None],
-        "bool (B, 1, N, N), expanded": real[:, None, None].expand(-1, 1, n, n),
-        "bool (B, 1, N, N)": real[:, None, None].expand(-1, 1, n, n).contiguous(),
-        "additive (B, 1, 1, N)": additive[:, None, None],
-        "additive (B, 1, N, N)": additive[:, None, None].expand(-1, 1, n, n).contiguous(),
-        "additive with infinities": torch.zeros(mask.shape).masked_fill(~real, -torch.inf)[:, None, None],
-    }
-
-
 def test_every_form_of_a_mask_is_understood(tiny_batch):
+    """In which transformers passes a (B, N) mask on to encoders."""
     mask = tiny_batch((6, 3))["attention_mask"]
+    real = mask.bool()
+    keys = real[:, None, None]  # (B, 1, 1, N)
+    square = keys.expand(-1, 1, 6, 6)
+    added = torch.zeros(keys.shape).masked_fill(~keys, torch.finfo(torch.float32).min)
+    infinite = torch.zeros(keys.shape).masked_fill(~keys, -torch.inf)
+    added_square = added.expand(-1, 1, 6, 6).contiguous()
     assert key_mask(None) is None
-    for name, form in mask_forms(mask).items():
-        assert torch.equal(key_mask(form), mask.bool()), name
+    for form in (mask, real, keys, square, square.contiguous(), added, added_square, infinite):
+        assert torch.equal(key_mask(form), real)
 
 
 def test_masks_that_a_pyramid_cannot_follow_are_refused_by_name():
-    causal = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
-    with pytest.raises(UnsupportedModelError, match="differs between queries or heads"):
-        key_mask(causal)
-    for bias in (-1.5, 1.5):
-        with pytest.raises(UnsupportedModelError, match="adds a bias to some keys"):
-            key_mask(torch.tensor([[0.0, bias, 0.0]]))
-    with pytest.raises(UnsupportedModelError, match=r"got \(1, 4, 4\); load the model with attn_implementation"):
-        key_mask(torch.ones(1, 4, 4))
+    for mask, message in (
+        (torch.ones(1, 1, 4, 4, dtype=torch.bool).tril(), "differs between queries or heads"),
+        (torch.tensor([[0.0, -1.5, 0.0]]), "adds a bias to some keys"),
+        (torch.tensor([[0.0, 1.5, 0.0]]), "adds a bias to some keys"),
+        (torch.ones(1, 4, 4), r"got \(1, 4, 4\); load the model with attn_implementation"),
+    ):
+        with pytest.raises(UnsupportedModelError, match=message):
+            key_mask(mask)
 
 
 def test_padding_on_the_left_is_refused(tiny_bert, tiny_batch, logits_of):

@@ -75,7 +75,7 @@ def test_within_keeps_apart_what_stands_apart(both_ways):
     assert set(ward_groups(tokens, None, 2, within=1).tolist()[0]) == {0, 1}  # k is reached all the same
 
 
-def test_rounding_that_tells_a_pair_from_itself_turned_round():
+def test_a_matrix_that_rounding_made_asymmetric():
     """The same distances from another product of matrices need not be symmetric to the last bit."""
     cost = torch.full((1, 4, 4), torch.inf, dtype=torch.float64)
     cost[0, 1, 2], cost[0, 2, 1] = 1 + 1e-12, 1
@@ -110,8 +110,8 @@ def test_what_is_carried_on_to_the_next_layer(tiny_bert, tiny_batch):
             assert set(layer.home[row, n:].tolist()) <= {-1}
 
 
-def test_tokens_weigh_as_much_as_stands_behind_them(tiny_bert):
-    """Alone the nearest two would be merged; but each of them stands for nine tokens, and the third for itself."""
+def test_tokens_weigh_by_their_size(tiny_bert):
+    """The nearest two are not merged: each stands for nine tokens, and the third only for itself."""
     encoder = pyramidize(tiny_bert(), Schedule.constant(0.5), "cluster").bert.encoder
     hidden = torch.tensor([[[50.0], [0.0], [1.0], [2.3]]])
     tokens = Tokens(hidden, [4], None, size=torch.tensor([[1.0, 9.0, 9.0, 1.0]]))

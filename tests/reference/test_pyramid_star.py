@@ -1,8 +1,8 @@
 """Remark 1 of the paper, exactly: weighing kept tokens by how many they stand for equals never having dropped any.
 
 `pyramid_star` keeps all N tokens all the way up. Where the pyramid drops a token, it writes the nearest kept token over
-it, so that tokens are duplicated instead of counted. It is written from the layers of transformers and numpy alone.
-Merging and pooling are held to slow code of the same kind.
+it, so that tokens are duplicated instead of counted. It uses only the layers of transformers and numpy. Merging and
+pooling are compared with slow code of the same kind.
 """
 
 import numpy as np
@@ -112,18 +112,11 @@ def slow_pool(model, batch, row):
 # ---- weighted drop ----
 
 
-everywhere = [
-    pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str),
-    pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys()),
-    pytest.mark.parametrize("impl", ["eager", "sdpa"]),
-]
-
-
 def on_every_model(test):
     """Runs a test with both attention implementations, in both precisions, with padding and without."""
-    for mark in everywhere:
-        test = mark(test)
-    return test
+    test = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)(test)
+    test = pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())(test)
+    return pytest.mark.parametrize("impl", ["eager", "sdpa"])(test)
 
 
 @pytest.mark.parametrize("settings", [{"reduce": "drop", "weighted": True}, {"reduce": "replace"}], ids=str)

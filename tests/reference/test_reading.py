@@ -1,4 +1,4 @@
-"""CLS alone reads the other tokens without keys and values: what transformers' attention gives, for less."""
+"""Attention of only CLS, computed without keys and values, gives what transformers gives."""
 
 import pytest
 import torch

@@ -1,6 +1,6 @@
-"""reduce="replace" (the paper's pyramid*) and weighted attention are the same at every layer: Remark 1, of the modes.
+"""reduce="replace" (the paper's pyramid*) and weighted attention are the same at every layer: Remark 1 of the paper.
 
-`test_pyramid_star` holds the mode to slow code of its own. Here one mode is held to the other: every vector that
+`test_pyramid_star` compares the mode with slow code. Here the modes are compared with each other: every vector that
 weighted attention has left, after every layer, is the vector at the same position of the full-length run.
 """
 
@@ -19,11 +19,8 @@ from pyramid_bert.errors import PyramidError
 
 LAYERS = 4
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
-SCHEDULES = {
-    "middle": Schedule.exponential(0.3, 3),
-    "end": Schedule.exponential(0.3, 3),
-    "input": Schedule.input_only(0.4),
-}
+SHRINKING = Schedule.exponential(0.3, 3)
+SCHEDULES = {"middle": SHRINKING, "end": SHRINKING, "input": Schedule.input_only(0.4)}
 LENGTHS = (24, 15, 24, 9, 3, 1)
 
 
@@ -93,27 +90,27 @@ def test_a_mask_with_holes(tiny_bert, tiny_batch):
     model, batch = tiny_bert().double(), tiny_batch((24, 24))
     batch["attention_mask"][0, [3, 4, 11]] = 0
     batch["attention_mask"][1, 20:] = 0
-    (_, star, _), (_, drop, _) = both_ways(model, batch, schedule=SCHEDULES["middle"])
+    (_, star, _), (_, drop, _) = both_ways(model, batch, schedule=SHRINKING)
     torch.testing.assert_close(star, drop, atol=1e-10, rtol=0)
 
 
 def test_a_replaced_token_stays_equal_to_its_centre(tiny_bert, tiny_batch):
     model, batch = tiny_bert().double(), tiny_batch((24, 15))
-    states, _, trace = run(model, batch, schedule=SCHEDULES["middle"], reduce="replace")
+    states, _, trace = run(model, batch, schedule=SHRINKING, reduce="replace")
     for layer, hidden in enumerate(states, start=1):
         home = [entry.home for entry in trace.layers if entry.layer <= layer][-1]
         centres = Reduction(home.clamp(min=0)).apply(hidden)
         gap = (hidden - centres).abs().amax(dim=2).masked_fill(home < 0, 0)
         assert gap.max() < 1e-12
         distinct = {tuple(vector) for vector in hidden[0].round(decimals=9).tolist()}
-        assert len(distinct) == SCHEDULES["middle"].lengths(24, LAYERS)[layer - 1]
+        assert len(distinct) == SHRINKING.lengths(24, LAYERS)[layer - 1]
 
 
 def test_gradients_are_the_same(tiny_bert, tiny_batch):
     batch = {**tiny_batch((24, 9)), "labels": torch.tensor([0, 1])}
     found = []
     for settings in ({"reduce": "replace"}, {"reduce": "drop", "weighted": True}):
-        model = pyramidize(tiny_bert().double(), SCHEDULES["middle"], **settings)
+        model = pyramidize(tiny_bert().double(), SHRINKING, **settings)
         model(**batch).loss.backward()
         found.append([weight.grad for weight in model.parameters()])
     for one, other in zip(*found, strict=True):
@@ -124,7 +121,7 @@ def test_gradients_are_the_same(tiny_bert, tiny_batch):
 
 
 def test_saved_and_loaded(tiny_bert, tiny_batch, logits_of, tmp_path):
-    model, batch = pyramidize(tiny_bert(), SCHEDULES["middle"], reduce="replace"), tiny_batch((24, 9))
+    model, batch = pyramidize(tiny_bert(), SHRINKING, reduce="replace"), tiny_batch((24, 9))
     before = logits_of(model, batch)
     model.save_pretrained(tmp_path)
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
@@ -135,7 +132,7 @@ def test_saved_and_loaded(tiny_bert, tiny_batch, logits_of, tmp_path):
 def test_a_classifier_predicts_and_explains(tiny_model_dir):
     text = "a good film with a strong story and a very funny cast"
     star, drop = (
-        PyramidClassifier.from_pretrained(tiny_model_dir, SCHEDULES["end"], placement="end", **settings)
+        PyramidClassifier.from_pretrained(tiny_model_dir, SHRINKING, placement="end", **settings)
         for settings in ({"reduce": "replace"}, {"reduce": "drop", "weighted": True})
     )
     assert abs(star.predict_proba([text]) - drop.predict_proba([text])).max() < 1e-5
@@ -148,7 +145,7 @@ def test_a_classifier_predicts_and_explains(tiny_model_dir):
 def test_no_benchmark_claims_a_speed_up_for_it(tiny_bert, how):
     from pyramid_bert import bench, tune
 
-    dense, star = tiny_bert(), pyramidize(tiny_bert(), SCHEDULES["middle"], reduce="replace")
+    dense, star = tiny_bert(), pyramidize(tiny_bert(), SHRINKING, reduce="replace")
     calls = {
         "measure": lambda: bench.measure(dense, star, bench.Workload.synthetic([4], vocabulary=200), batch_size=1),
         "measure_training": lambda: bench.measure_training(dense, star, 8, batch_size=2),

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import BertModel
 
 from pyramid_bert import PyramidConfig, PyramidError, Schedule, pyramidize
 from pyramid_bert.core.loop import Pass
@@ -69,12 +68,9 @@ def test_hidden_states_hold_those_that_rest_and_a_trace_ends_where_they_do(tiny_
     torch.testing.assert_close(output.logits, logits_of(model, batch), atol=1e-5, rtol=0)
 
 
-def test_the_bare_model_gives_every_token(tiny_batch):
-    torch.manual_seed(0)
-    config = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 4}
-    model = BertModel._from_config(BertModel.config_class(**config, intermediate_size=64)).eval()
+def test_the_bare_model_gives_every_token(tiny_bert, tiny_batch):
     with torch.no_grad():
-        output = pyramidize(model, SHRINKING, rest_from=3)(**tiny_batch((24, 24)))
+        output = pyramidize(tiny_bert().bert, SHRINKING, rest_from=3)(**tiny_batch((24, 24)))
     assert output.last_hidden_state.shape[1] == SHRINKING.lengths(24, LAYERS)[-1]
 
 

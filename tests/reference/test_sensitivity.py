@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, BertModel
+from transformers import AutoModelForSequenceClassification
 
 import pyramid_bert.training.sensitivity as module
 from pyramid_bert import (
@@ -22,7 +22,8 @@ from pyramid_bert.core.cluster import ward_groups
 from pyramid_bert.core.reducer import project
 from pyramid_bert.errors import CheckpointError, DataError
 from pyramid_bert.families import set_sensitivity, sizes_of
-from pyramid_bert.lab.performer.model import PerformerConfig, PerformerForSequenceClassification
+from pyramid_bert.families.table import family_of
+from pyramid_bert.lab.performer.model import PerformerConfig
 from pyramid_bert.lab.theory.radius import RadiusCurves
 from pyramid_bert.text.batches import Encoded
 from pyramid_bert.text.labels import Labels
@@ -39,20 +40,25 @@ def items():
     return [Encoded([2, *torch.randint(5, 200, (n - 2,), generator=generator).tolist(), 3]) for n in lengths]
 
 
+def middle_of(model, layer, **inputs):
+    """The states (B, N, D) between the halves of a layer of a dense model, and the logits."""
+    states = []
+    part = model.bert.encoder.layer[layer].attention.output
+    hook = part.register_forward_hook(lambda part, given, state: states.append(state))
+    logits = model(**inputs).logits
+    hook.remove()
+    return states[0], logits
+
+
 def fisher_by_hand(model, items, layer):
     """The mean over tokens of the Fisher information of the outputs: text by text, class by class, in fp64."""
     model = copy.deepcopy(model).double()
     total, tokens = torch.zeros(WIDTH, WIDTH, dtype=torch.float64), 0
     for item in items:
-        states = []
-        hook = model.bert.encoder.layer[layer].attention.output.register_forward_hook(
-            lambda part, given, state, states=states: states.append(state)
-        )
-        logits = model(torch.tensor([item.input_ids])).logits
-        hook.remove()
+        state, logits = middle_of(model, layer, input_ids=torch.tensor([item.input_ids]))
         log_shares = logits.log_softmax(1)[0] if logits.shape[1] > 1 else logits[0]
         for log_share in log_shares:
-            (gradient,) = torch.autograd.grad(log_share, states[0], retain_graph=True)
+            (gradient,) = torch.autograd.grad(log_share, state, retain_graph=True)
             share = float(log_share.detach().exp()) if logits.shape[1] > 1 else 1.0
             gradient = gradient[0, 1:]  # but for CLS
             total += share * gradient.T @ gradient
@@ -98,17 +104,15 @@ def test_only_leading_directions_are_kept(tiny_bert, items, monkeypatch):
 def test_groups_are_those_of_projected_tokens(tiny_bert, items, tiny_batch, traced):
     """What is merged at the first layer: Ward's groups of its tokens times the directions."""
     model, batch = measure_sensitivity(tiny_bert(), items), tiny_batch((16,))
-    states = []
-    model.bert.encoder.layer[0].attention.output.register_forward_hook(lambda part, given, state: states.append(state))
     with torch.no_grad():
-        model(**batch)
-    felt = states[0] @ model.bert.sensitivity[0]
+        state, _ = middle_of(model, 0, **batch)
+    felt = state @ model.bert.sensitivity[0]
     settings = {"selector": "cluster", "metric": "sensitivity", "within": 4}
     pyramidize(model, Schedule.custom([7, 7, 7, 7]), **settings)
     (group,) = ward_groups(felt, None, 7, within=4).tolist()
     homes = traced(model, batch).layers[0].home[0].tolist()
     assert homes == [group.index(slot) for slot in group]  # a group is named after its first token
-    assert ward_groups(states[0], None, 7, within=4).tolist() != [group]
+    assert ward_groups(state, None, 7, within=4).tolist() != [group]
 
 
 def test_directions_that_change_no_answer_do_not_count(tiny_bert, tiny_batch, logits_of, items):
@@ -231,9 +235,8 @@ def test_projecting_is_counted(tiny_bert, schedule, rest_from, compared):
     assert projected.dense_macs == plain.dense_macs
 
 
-def test_a_performer_has_it_too(items):
-    config = {"vocab_size": 300, "hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 4}
-    model = PerformerForSequenceClassification(PerformerConfig(**config, intermediate_size=64)).eval()
+def test_a_performer_has_it_too(tiny_of, items):
+    model = tiny_of(family_of(PerformerConfig()), vocab_size=300, num_hidden_layers=3)
     measure_sensitivity(model, items)
     assert model.performer.sensitivity[0].abs().max() > 0
     pyramidize(model, SHRINKING, "cluster", metric="sensitivity")
@@ -264,6 +267,5 @@ def test_it_has_to_be_measured_first(tiny_bert, tiny_model_dir):
 def test_what_cannot_be_measured_is_refused(tiny_bert, items):
     with pytest.raises(DataError, match="needs at least 25 texts, got 24"):
         measure_sensitivity(tiny_bert(), items[:24])
-    encoder = BertModel(tiny_bert().config)
     with pytest.raises(PyramidError, match="got BertModel, which has no head"):
-        measure_sensitivity(encoder, items)
+        measure_sensitivity(tiny_bert().bert, items)

@@ -25,14 +25,11 @@ from torch import nn
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramid_settings, pyramidize
 from pyramid_bert.bench.ideal import kept_lengths
 from pyramid_bert.core.encoder import PyramidEncoder
-from pyramid_bert.core.loop import Pass
-from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families.halves import TwoHalves
 from pyramid_bert.families.surgery import plan_and_reducer
 from pyramid_bert.lab.theory.bound import BOUNDS, Constants, right_hand_sides
 from pyramid_bert.lab.theory.measure import measure_input, measure_theorem
-from pyramid_bert.text.batches import Encoded
 
 LAYERS, WIDTH, CLASSES = 3, 6, 3
 PLACEMENTS = ("middle", "end", "input")
@@ -176,19 +173,14 @@ SHRINKING = Schedule.exponential(0.3, 3)
 SCHEDULES = {"middle": SHRINKING, "end": SHRINKING, "input": Schedule.input_only(0.4)}
 
 
-def items(batch):
-    rows = zip(batch["input_ids"], batch["attention_mask"].sum(1).tolist(), strict=True)
-    return [Encoded(ids[:length].tolist()) for ids, length in rows]
-
-
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("selector", ["coreset", "first", "attention"])
-def test_the_bound_holds_for_every_input_of_the_sample(tiny_bert, tiny_batch, placement, selector):
+def test_the_bound_holds_for_every_input_of_the_sample(tiny_bert, tiny_batch, items_of, placement, selector):
     if (placement, selector) == ("input", "attention"):
         pytest.skip("no attention at the input")
     schedule = SCHEDULES[placement]
     model = pyramidize(tiny_bert(), schedule, selector, placement=placement)
-    report = measure_theorem(model, items(tiny_batch((24, 15, 9))), [0, 1, 1])
+    report = measure_theorem(model, items_of(tiny_batch((24, 15, 9))), [0, 1, 1])
     for name, bound in report.bounds().items():
         assert bound["least_margin"] >= -1e-9, name
         assert bound["loose"] >= 1
@@ -197,14 +189,13 @@ def test_the_bound_holds_for_every_input_of_the_sample(tiny_bert, tiny_batch, pl
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_losses_and_radii_are_those_of_the_models(tiny_bert, tiny_batch, logits_of, placement):
+def test_losses_and_radii_are_those_of_the_models(tiny_bert, tiny_batch, items_of, logits_of, traced, placement):
     model, batch = tiny_bert().double(), tiny_batch((24, 24))
     dense = logits_of(model, batch)
     pyramidize(model, SCHEDULES[placement], reduce="replace", placement=placement)
     star = logits_of(model, batch)
-    trace = Trace()
-    logits_of(model, batch, Pass(trace, whole=True))
-    report = measure_theorem(model, items(batch), [1, 0])
+    trace = traced(model, batch)
+    report = measure_theorem(model, items_of(batch), [1, 0])
     for row, label in enumerate([1, 0]):
         target = torch.tensor([label])
         before, after = (float(F.cross_entropy(logits[row : row + 1], target)) for logits in (dense, star))
@@ -214,7 +205,7 @@ def test_losses_and_radii_are_those_of_the_models(tiny_bert, tiny_batch, logits_
             assert report.rows[row].radius[max(entry.layer, 1) - 1] == pytest.approx(float(entry.radius[row]), abs=1e-6)
 
 
-def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_bert, tiny_batch):
+def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_bert, tiny_batch, items_of):
     model, batch = tiny_bert().double(), tiny_batch((24,))
     lengths = SHRINKING.lengths(24, 4)
     vectors = []
@@ -224,7 +215,7 @@ def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_ber
         with torch.no_grad():
             vectors.append(model.bert(**batch).last_hidden_state[:, 0])
     pyramidize(model, Schedule.custom(lengths))
-    (row,) = measure_theorem(model, items(batch)).rows
+    (row,) = measure_theorem(model, items_of(batch)).rows
     assert row.lengths == lengths
     for layer in range(4):
         change = float((vectors[layer + 1] - vectors[layer]).norm())
@@ -232,27 +223,27 @@ def test_direct_ratios_are_those_of_runs_that_stop_replacing_at_a_layer(tiny_ber
     assert row.above[0] > 0.01
 
 
-def test_without_labels_the_dense_prediction_is_the_label(tiny_bert, tiny_batch, logits_of):
+def test_without_labels_the_dense_prediction_is_the_label(tiny_bert, tiny_batch, items_of, logits_of):
     model, batch = tiny_bert(), tiny_batch((24, 24, 20))
     said = logits_of(model, batch).argmax(1).tolist()
     pyramidize(model, SHRINKING)
-    texts = items(batch)
+    texts = items_of(batch)
     by_itself, told = measure_theorem(model, texts), measure_theorem(model, texts, said)
     assert by_itself.loss == "cross-entropy on the dense model's own predictions"
     assert by_itself.rows == told.rows
 
 
-def test_a_regressor_is_measured_by_its_squared_error(tiny_bert, tiny_batch):
-    report = measure_theorem(pyramidize(tiny_bert(labels=1), SHRINKING), items(tiny_batch((24,))), [2.5])
+def test_a_regressor_is_measured_by_its_squared_error(tiny_bert, tiny_batch, items_of):
+    report = measure_theorem(pyramidize(tiny_bert(labels=1), SHRINKING), items_of(tiny_batch((24,))), [2.5])
     assert report.loss == "squared error on the labels"
     assert report.bounds()["printed"]["least_margin"] >= 0
 
 
-def test_the_model_is_left_as_it_was_and_a_seed_repeats(tiny_bert, tiny_batch, logits_of):
+def test_the_model_is_left_as_it_was_and_a_seed_repeats(tiny_bert, tiny_batch, items_of, logits_of):
     batch = tiny_batch((24, 15))
     model = pyramidize(tiny_bert(), SHRINKING, reduce="drop")
     before = logits_of(model, batch)
-    one, again, other = (measure_theorem(model, items(batch), seed=seed) for seed in (0, 0, 1))
+    one, again, other = (measure_theorem(model, items_of(batch), seed=seed) for seed in (0, 0, 1))
     assert torch.equal(logits_of(model, batch), before)
     assert pyramid_settings(model).reduce == "drop"
     assert one == again
@@ -274,8 +265,8 @@ def test_the_model_is_left_as_it_was_and_a_seed_repeats(tiny_bert, tiny_batch, l
         ({"bare": True}, "needs a classifier"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_any_work(tiny_bert, tiny_batch, change, message):
-    given = {"schedule": SHRINKING, "selector": "coreset", "items": items(tiny_batch((15, 9))), **change}
+def test_what_cannot_be_measured_is_refused_before_any_work(tiny_bert, tiny_batch, items_of, change, message):
+    given = {"schedule": SHRINKING, "selector": "coreset", "items": items_of(tiny_batch((15, 9))), **change}
     model = tiny_bert().bert if given.pop("bare", False) else tiny_bert()
     schedule, selector = given.pop("schedule"), given.pop("selector")
     if schedule is not None:
@@ -284,8 +275,8 @@ def test_what_cannot_be_measured_is_refused_before_any_work(tiny_bert, tiny_batc
         measure_theorem(model, **given)
 
 
-def test_an_adaptive_schedule_is_measured_by_what_it_keeps(tiny_bert, tiny_batch):
-    texts = items(tiny_batch((24, 15, 9)))
+def test_an_adaptive_schedule_is_measured_by_what_it_keeps(tiny_bert, tiny_batch, items_of):
+    texts = items_of(tiny_batch((24, 15, 9)))
     model = pyramidize(tiny_bert(), Schedule.adaptive(0.6, min_tokens=2), reduce="replace", cls_only=False)
     report = measure_theorem(model, texts)
     assert [row.lengths for row in report.rows] == kept_lengths(model, texts)
@@ -293,8 +284,8 @@ def test_an_adaptive_schedule_is_measured_by_what_it_keeps(tiny_bert, tiny_batch
     assert all(bound["least_margin"] >= -1e-9 for bound in report.bounds().values())
 
 
-def test_tokens_that_rest_are_awake_for_the_theorem(tiny_bert, tiny_batch):
-    texts, schedule = items(tiny_batch((24, 15, 9))), Schedule.exponential(0.5, 2)
+def test_tokens_that_rest_are_awake_for_the_theorem(tiny_bert, tiny_batch, items_of):
+    texts, schedule = items_of(tiny_batch((24, 15, 9))), Schedule.exponential(0.5, 2)
     awake = measure_theorem(pyramidize(tiny_bert(), schedule), texts)
     resting = measure_theorem(pyramidize(tiny_bert(), schedule, rest_from=3), texts)
     assert resting.to_dict() == awake.to_dict()

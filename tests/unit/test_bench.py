@@ -78,7 +78,7 @@ def test_what_cannot_be_compared_is_refused(pair):
 def test_peak_memory_counts_storages_once_and_forgets_what_is_freed():
     with PeakMemory() as memory:
         a = torch.ones(1000)
-        b = a.view(10, 100)[1:]  # no memory of its own
+        b = a.view(10, 100)[1:]  # a view takes no memory
         assert memory.alive == 4000
         c = a + 1
         del a, b
@@ -152,11 +152,9 @@ def test_a_roofline_by_hand(n, how, seconds):
 @pytest.mark.parametrize(("how", "size"), [(None, 4), ("packed", 4), ("int8", 1)])
 def test_a_measured_roofline_knows_the_form_of_the_weights(tiny_bert, how, size):
     model = tiny_bert() if how is None else optimize(tiny_bert(), how)
-    roofline = measure_roofline(model)
-    assert roofline.bytes_per_weight == size
-    assert (roofline.hidden_size, roofline.intermediate_size) == (32, 64)
-    assert roofline.bytes_per_second > 0
-    assert roofline.macs_per_second > 0
+    roof = measure_roofline(model)
+    assert (roof.bytes_per_weight, roof.hidden_size, roof.intermediate_size) == (size, 32, 64)
+    assert min(roof.bytes_per_second, roof.macs_per_second) > 0
 
 
 # ---- training ----
@@ -190,10 +188,8 @@ def test_tensors_follow_the_model(tiny_bert):
     model = tiny_bert().to("meta")
     assert measure_roofline(model).bytes_per_weight == 4
     batch = full_batch(model, 16, batch_size=3)
-    assert {name: (tensor.device.type, len(tensor)) for name, tensor in batch.items()} == {
-        "input_ids": ("meta", 3),
-        "labels": ("meta", 3),
-    }
+    assert {name: len(tensor) for name, tensor in batch.items()} == {"input_ids": 3, "labels": 3}
+    assert all(tensor.device.type == "meta" for tensor in batch.values())
     model(**batch).loss.backward()
     forward_all(model, Workload.synthetic([8, 8], vocabulary=200).tensors([[0, 1]]))
 

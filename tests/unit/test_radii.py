@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pyramid_bert import PyramidError, Schedule, k_center_greedy, pyramidize
+from pyramid_bert.core import reduction
 from pyramid_bert.core.coreset import radius_curve
 from pyramid_bert.core.distances import Geometry
 from pyramid_bert.core.loop import Pass
@@ -45,19 +46,17 @@ def test_relative_to_cls_without_any_other_token(tiny_bert, tiny_batch, covers_o
 
 
 @pytest.mark.parametrize("settings", [{"reduce": "merge"}, {"reduce": "drop"}])
-def test_the_radius_of_the_core_set_takes_no_second_pass(tiny_bert, tiny_batch, covers_of, monkeypatch, settings):
+def test_the_radius_takes_no_second_pass(tiny_bert, tiny_batch, logits_of, covers_of, monkeypatch, settings):
     """As many Gram matrices and nearest-token passes with the radius as without."""
-    from pyramid_bert.core import reduction
-
     calls = []
+
+    def counting(name, run):
+        return lambda *args, **kwargs: calls.append(name) or run(*args, **kwargs)
+
     for owner, name in ((Geometry, "of"), (reduction, "nearest_kept")):
-        original = getattr(owner, name)
-        monkeypatch.setattr(
-            owner, name, lambda *a, _run=original, _name=name, **k: calls.append(_name) or _run(*a, **k)
-        )
+        monkeypatch.setattr(owner, name, counting(name, getattr(owner, name)))
     model, batch = pyramidize(tiny_bert(), SCHEDULE, **settings), tiny_batch(LENGTHS)
-    with torch.no_grad():
-        model(**batch)
+    logits_of(model, batch)
     plain = calls.copy()
     calls.clear()
     covers_of(model, batch)
@@ -132,5 +131,5 @@ def test_layers_weigh_by_what_a_cut_there_does_to_cls(tiny_bert, tiny_batch, ite
     pyramidize(pyramid, Schedule.constant(0.5), reduce="drop")
     with torch.no_grad():
         moved = (pyramid.bert(**batch)[0][:, 0] - dense.bert(**batch)[0][:, 0]).norm(dim=1).mean()
-    assert curves.weights[-1] == pytest.approx(0, abs=1e-4)  # it computes CLS alone
+    assert curves.weights[-1] == pytest.approx(0, abs=1e-4)  # it computes only CLS
     assert curves.bound(Schedule.constant(0.5)) >= float(moved) * (1 - 1e-4)  # equal where each layer adds to it

@@ -1,27 +1,10 @@
 import dataclasses
-import json
 import re
 
 import pytest
 
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.schedule.base import Schedule
-
-ALL_KINDS = [
-    Schedule.exponential(0.25, 3),
-    Schedule.exponential(0.5, 4, first_layer=2, rounding="floor", min_tokens=7),
-    Schedule.constant(0.5),
-    Schedule.constant(0.3, first_layer=4, rounding="floor", min_tokens=2),
-    Schedule.input_only(0.3),
-    Schedule.input_only(0.3, rounding="floor", min_tokens=3),
-    Schedule.custom([80, 50, 32, 32]),
-    Schedule.custom([80, 50, 32, 32], n=128, min_tokens=4),
-    Schedule.random(3),
-    Schedule.random(3, rounding="floor", min_tokens=9),
-    Schedule.strided(2, at_layers=[1, 3]),
-    Schedule.strided(6, at_layers=[4]),
-]
-
 
 # ---- worked examples ----
 
@@ -79,7 +62,6 @@ def test_a_float_error_neither_costs_nor_adds_a_token(rounding, n, keep_ratio, e
         (Schedule.constant(0.1, min_tokens=20), 12, (12, 12, 12)),
         (Schedule.input_only(0.1, min_tokens=4), 20, (4, 4, 4)),
         (Schedule.custom([9, 5, 2], min_tokens=4), 20, (9, 5, 4)),
-        *((schedule, 1, (1, 1, 1, 1)) for schedule in ALL_KINDS),
     ],
 )
 def test_short_inputs_keep_min_tokens_or_what_they_have(schedule, n, expected):
@@ -99,31 +81,16 @@ def test_random_has_the_same_shares_for_the_same_seed_at_every_length():
 # ---- as data ----
 
 
-@pytest.mark.parametrize("schedule", ALL_KINDS)
-def test_round_trip_through_json(schedule):
-    data = json.loads(json.dumps(schedule.to_dict()))
-    again = Schedule.from_dict(data)
-    assert again == schedule
-    assert again.to_dict() == data
-    assert schedule.selects_at_input == (schedule.kind == "input_only")
-
-
 def test_the_dict_names_the_kind_and_every_field():
-    assert Schedule.exponential(0.25, 3).to_dict() == {
-        "kind": "exponential",
-        "rounding": "ceil",
-        "min_tokens": 1,
-        "keep_ratio": 0.25,
-        "last_layer": 3,
-        "first_layer": 1,
-    }
+    expected = {"kind": "exponential", "rounding": "ceil", "min_tokens": 1}
+    expected |= {"keep_ratio": 0.25, "last_layer": 3, "first_layer": 1}
+    assert Schedule.exponential(0.25, 3).to_dict() == expected
+    assert Schedule.from_dict({"kind": "constant", "keep_ratio": 0.5}) == Schedule.constant(0.5)
 
 
 def test_schedules_are_values():
-    assert Schedule.from_dict({"kind": "constant", "keep_ratio": 0.5}) == Schedule.constant(0.5)
-    assert Schedule.constant(0.5) != Schedule.constant(0.6)
-    assert Schedule.constant(0.5) != Schedule.input_only(0.5)
-    assert len({Schedule.constant(0.5), Schedule.constant(0.5), Schedule.input_only(0.5)}) == 2
+    made = [Schedule.constant(0.5), Schedule.constant(0.5), Schedule.constant(0.6), Schedule.input_only(0.5)]
+    assert len(set(made)) == 3
     with pytest.raises(dataclasses.FrozenInstanceError):
         Schedule.constant(0.5).min_tokens = 3
 
@@ -159,6 +126,12 @@ REFUSED = [
     (lambda: Schedule.from_dict({**CONSTANT, "kind": "constnt"}), "unknown schedule kind 'constnt'; did you mean 'con"),
     (lambda: Schedule.from_dict({"keep_ratio": 0.5}), "unknown schedule kind None; "),
     (lambda: Schedule.from_dict({**CONSTANT, "last_layer": 3}), "a schedule of kind 'constant' has no last_layer; it"),
+    (
+        lambda: Schedule.from_dict({"kind": "exponential"}),
+        "a schedule of kind 'exponential' needs keep_ratio, last_layer",
+    ),
+    (lambda: Schedule.from_dict({"kind": "custom"}), "a schedule of kind 'custom' needs layer_lengths; it is damaged"),
+    (lambda: Schedule.from_dict({"kind": "random"}), "a schedule of kind 'random' needs seed; it is damaged"),
     (lambda: Schedule.from_dict({**CONSTANT, "keep_ratio": 3}), "keep_ratio must be in (0, 1], got 3"),
     (
         lambda: Schedule.from_dict({**Schedule.strided(2, [1]).to_dict(), "min_tokens": 5}),
@@ -187,14 +160,3 @@ def test_a_schedule_that_does_not_fit_the_model(schedule, layers, message):
     for ask in (lambda: schedule.check(layers), lambda: schedule.lengths(16, layers)):
         with pytest.raises(PyramidError, match=f"^{re.escape(message)}"):
             ask()
-
-
-@pytest.mark.parametrize(
-    ("kind", "missing"),
-    [("exponential", "last_layer"), ("constant", "keep_ratio"), ("custom", "layer_lengths"), ("random", "seed")],
-)
-def test_from_dict_with_a_field_too_few_names_it(kind, missing):
-    given = {schedule.kind: schedule.to_dict() for schedule in ALL_KINDS}[kind]
-    del given[missing]
-    with pytest.raises(PyramidError, match=missing):
-        Schedule.from_dict(given)

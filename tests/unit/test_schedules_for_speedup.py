@@ -218,29 +218,22 @@ def test_what_is_measured_is_spread_over_all_lengths(monkeypatch):
     assert max(some) > 70 > 30 > min(some)
 
 
-@pytest.mark.parametrize("settings", [{"selector": "pool"}, {"selector": "input-first"}, {"placement": "input"}])
-def test_selectors_that_take_another_schedule_are_refused(tiny_bert, settings):
-    with pytest.raises(PyramidError, match="use coreset, cluster, attention, first or random"):
-        solve(tiny_bert(), 2, settings=settings)
-
-
-@pytest.mark.parametrize("wanted", [0.5, 0, -1, float("nan"), "2", True, 1000])
-def test_a_speedup_that_is_none(tiny_bert, wanted):
-    with pytest.raises(PyramidError, match="speedup must be a number in 1-1000"):
-        solve(tiny_bert(), wanted)
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("wanted", "change", "message"),
     [
-        ({"lengths": []}, "at least one row, each in 1-128, got none"),
-        ({"lengths": [5, 600]}, "each in 1-128, got 5-600"),
-        ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
+        *((wanted, {}, "speedup must be a number in 1-1000") for wanted in (0.5, 0, -1, float("nan"), "2", True, 1000)),
+        *(
+            (2, {"settings": settings}, "use coreset, cluster, attention, first or random")
+            for settings in ({"selector": "pool"}, {"selector": "input-first"}, {"placement": "input"})
+        ),
+        (2, {"lengths": []}, "at least one row, each in 1-128, got none"),
+        (2, {"lengths": [5, 600]}, "each in 1-128, got 5-600"),
+        (2, {"batch_size": 0}, "batch_size must be an integer of at least 1"),
     ],
 )
-def test_lengths_and_batches_that_cannot_be(tiny_bert, change, message):
+def test_what_is_refused(tiny_bert, wanted, change, message):
     with pytest.raises(PyramidError, match=message):
-        solve(tiny_bert(), 2, **change)
+        solve(tiny_bert(), wanted, **change)
 
 
 def test_the_model_is_not_touched(known_costs, tiny_bert, tiny_batch, logits_of):

@@ -1,4 +1,4 @@
-"""How a search spends its time, with judges that know the best candidate, on a clock of their own."""
+"""How a search spends its time, with judges that know the best candidate and a simulated clock."""
 
 from dataclasses import replace
 
@@ -37,23 +37,16 @@ class SeedJudge:
         return self.trials[settings]
 
 
-def test_with_time_all_are_tried_and_the_best_on_all_rows(clock):
-    judge, deadline = SeedJudge(clock), Deadline(1e6)
+@pytest.mark.parametrize(("seconds", "short"), [(1e6, False), (1800, True)])
+def test_a_short_search_tries_fewer_and_both_judge_the_last_on_all_rows(clock, seconds, short):
+    judge, deadline = SeedJudge(clock), Deadline(seconds)
     last = halve(judge, POOL, 256, deadline)
-    assert len(judge.trials) == len(POOL)
-    assert {trial.rows for trial in last} == {256}
-    assert winner(last).settings == POOL[-1]
-    assert not deadline.was_short
-
-
-def test_a_short_search_looks_at_fewer_but_judges_the_last_on_all_rows(clock):
-    judge, deadline = SeedJudge(clock), Deadline(1800)
-    last = halve(judge, POOL, 256, deadline)
-    assert deadline.was_short
-    assert 1 < len(judge.trials) < len(POOL)
     assert {trial.rows for trial in last} == {256}
     assert winner(last).settings == max(judge.trials, key=lambda settings: settings.seed)
-    assert clock[0] < 1800, "a part is left for what comes after"
+    assert deadline.was_short == short
+    assert 1 < len(judge.trials) <= len(POOL)
+    assert (len(judge.trials) < len(POOL)) == short
+    assert clock[0] < seconds, "a part is left for what comes after"
 
 
 def trial(seed, divergences, metric):
@@ -85,7 +78,7 @@ def fixed(method, first, last):
 
 
 class StepJudge:
-    """Every step away from the best candidate is a divergence of 1; notes who was asked about how many rows."""
+    """Every step away from the best candidate is a divergence of 1; notes each candidate and number of rows."""
 
     def __init__(self, best):
         self.best, self.asked = best, []
@@ -130,7 +123,7 @@ def test_it_finds_what_is_several_steps_away(best):
     assert all(trial.rows == ROWS for trial in trials)
     on_all = [settings for settings, rows in judge.asked if rows == ROWS]
     on_few = [settings for settings, rows in judge.asked if rows == ROWS // 4]
-    assert len(on_all) == len(set(on_all)) == len(trials), "nobody is tried twice"
+    assert len(on_all) == len(set(on_all)) == len(trials), "no candidate is tried twice"
     assert len(on_few) == len(set(on_few)) > len(on_all), "the farther ones on few rows only"
     assert {rows for _, rows in judge.asked} == {ROWS, ROWS // 4}
 
@@ -147,20 +140,18 @@ def test_a_radius_is_looked_for_where_the_last_was_found():
     assert set(given[1:]) == {0.25}
 
 
-def test_where_no_radius_is_fast_enough_it_goes_round():
-    _, trials = walked(solve=lambda way, near: None if way.rest_from == 10 else solve(way, near))
-    assert min(trial.divergence for trial in trials) == 1
-
-
-def test_where_the_first_one_is_not_fast_enough_its_neighbours_are_tried():
+def test_what_is_not_fast_enough_is_passed_over():
     first = []
 
     def not_the_first(candidate, near):
         first.append(candidate)
         return None if candidate == first[0] else solve(candidate, near)
 
-    _, trials = walked(solve=not_the_first)
-    assert min(trial.divergence for trial in trials) == 0
+    for some, least in (
+        (lambda candidate, near: None if candidate.rest_from == 10 else solve(candidate, near), 1),
+        (not_the_first, 0),
+    ):
+        assert min(trial.divergence for trial in walked(solve=some)[1]) == least
     assert walked(solve=lambda candidate, near: None)[1] == []
 
 
