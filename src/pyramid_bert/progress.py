@@ -17,14 +17,16 @@ EVERY = 5.0  # seconds between two lines
 class Bar(Progress):
     """rich's progress bar on stderr. Where stderr is not a terminal, a thread writes plain lines instead."""
 
-    def __init__(self, *columns: ProgressColumn, shown: bool = True, console: Console | None = None) -> None:
-        """A bar without `shown` says nothing."""
+    def __init__(
+        self, *columns: ProgressColumn, shown: bool = True, stays: bool = False, console: Console | None = None
+    ) -> None:
+        """A bar without `shown` says nothing; one that `stays` is seen after its end, in a log as a last line."""
         console = console or Console(stderr=True, highlight=False)
-        self.shown = shown
+        self.shown, self.stays = shown, stays
         self.plain = shown and not (console.is_terminal or console.is_jupyter)
         self._stopped = Event()
         self._speaker: Thread | None = None
-        super().__init__(*columns, console=console, transient=True, disable=not shown or self.plain)
+        super().__init__(*columns, console=console, transient=not stays, disable=not shown or self.plain)
 
     def start(self) -> None:
         """Starts the bar or the lines."""
@@ -39,6 +41,8 @@ class Bar(Progress):
         self._stopped.set()
         if self._speaker is not None:
             self._speaker.join()
+            for task in self.tasks if self.stays else ():
+                self._report(task)
 
     def say(self, text: str) -> None:
         """Prints a line above the bar."""
@@ -49,7 +53,10 @@ class Bar(Progress):
         while not self._stopped.wait(EVERY):
             unfinished = [task for task in self.tasks if not task.finished]
             if unfinished:
-                self.say(f"{time.strftime('%H:%M:%S')} {progress_line(unfinished[-1])}")
+                self._report(unfinished[-1])
+
+    def _report(self, task: Task) -> None:
+        self.say(f"{time.strftime('%H:%M:%S')} {progress_line(task)}")
 
 
 def progress_line(task: Task) -> str:

@@ -103,7 +103,7 @@ class RichProgress(TrainerCallback):
 def progress_bar(shown: bool) -> Bar:
     """The bar on stderr that `RichProgress` moves."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Bar(*columns, TextColumn("{task.fields[shown]}"), shown=shown)
+    return Bar(*columns, TextColumn("{task.fields[shown]}"), shown=shown, stays=True)
 
 
 class JsonLog(TrainerCallback):
