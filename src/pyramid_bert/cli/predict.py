@@ -59,18 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predicts, and prints or writes."""
-    if args.model is None:
-        raise UsageError("give a model and texts to label, or --data FILE: pyramid-bert predict my-model 'a fine film'")
-    if bool(args.text) == bool(args.data):
-        raise UsageError("give texts to label, or a file with --data; not both, not neither")
-    if args.out and not args.data:
-        raise UsageError("--out goes with --data; texts on the command line are printed")
-    if args.restart and not args.out:
-        raise UsageError("--restart goes with --out; only a run that writes a file can be resumed")
-    if args.fallback is not None and not 0 <= args.fallback <= 1:
-        raise UsageError(f"--fallback must be a share in 0-1, got {args.fallback:g}; 0.05 runs 5 % again")
-    if args.batch_size < 1:
-        raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
+    _check_call(args)
     if args.out:
         from ..text.stream import check_output
 
@@ -117,6 +106,22 @@ def run(args: argparse.Namespace) -> None:
                     print(options.json_text(whole) if args.json else _line(whole))
     if args.out:
         options.say(f"{rows} rows in {args.out}")
+
+
+def _check_call(args: argparse.Namespace) -> None:
+    """Raises for options that do not fit together, before anything is read."""
+    if args.model is None:
+        raise UsageError("give a model and texts to label, or --data FILE: pyramid-bert predict my-model 'a fine film'")
+    if bool(args.text) == bool(args.data):
+        raise UsageError("give texts to label, or a file with --data; not both, not neither")
+    if args.out and not args.data:
+        raise UsageError("--out goes with --data; texts on the command line are printed")
+    if args.restart and not args.out:
+        raise UsageError("--restart goes with --out; only a run that writes a file can be resumed")
+    if args.fallback is not None and not 0 <= args.fallback <= 1:
+        raise UsageError(f"--fallback must be a share in 0-1, got {args.fallback:g}; 0.05 runs 5 % again")
+    if args.batch_size < 1:
+        raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
 
 
 def _chunks(args: argparse.Namespace) -> Iterator[list[Text]]:
