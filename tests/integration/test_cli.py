@@ -120,7 +120,7 @@ def test_schedule_reads_a_models_sizes(capsys, learner_dir):
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        ("schedule --keep-ratio 1.5 --last-layer 3", 2, "keep_ratio must be in (0, 1], got 1.5"),
+        ("schedule --keep-ratio 1.5 --last-layer 3", 2, "--keep-ratio must be in (0, 1], got 1.5"),
         ("schedule --schedule constant --last-layer 3", 2, "unexpected argument 'last-layer'"),
         ("schedule --lengths 8,x", 2, "--lengths takes whole numbers"),
         ("schedule --schedule random", 2, "schedule-seed"),

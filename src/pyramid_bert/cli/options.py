@@ -141,6 +141,7 @@ def named_by_options() -> Iterator[None]:
 def _by_option(message: str) -> str:
     options = {name: option for option, (name, *_) in _SCHEDULE_OPTIONS.items()}
     options |= {name: name.replace("_", "-") for name in _PYRAMID_OPTIONS}
+    del options["n"]  # two options can mean it: --lengths-for, and --n of `schedule`
     first, space, rest = message.partition(" ")
     return f"--{options[first]}{space}{rest}" if first in options else message
 
