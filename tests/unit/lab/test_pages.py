@@ -13,7 +13,7 @@ from pyramid_bert.lab.pages import PAGES, write
 from pyramid_bert.lab.pages.__main__ import main
 from pyramid_bert.lab.pages.commands import Commands
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -16,7 +16,7 @@ from pyramid_bert.lab.study.methods import METHODS
 from pyramid_bert.lab.study.preflight import _check_fit, all_cells
 from pyramid_bert.lab.study.spec import load_study, read_study
 
-EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
+EXPERIMENTS = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
 SELECT = [{"keep_ratio": 0.25, "last_layer": 3}, {"keep_ratio": 0.5, "first_layer": 2, "last_layer": 3}]
 PLAN = {"rows": 8, "batch_size": 4, "rounds": 1}
 
