@@ -14,7 +14,6 @@ from pyramid_bert.lab.study import preflight
 from pyramid_bert.lab.study.methods import METHODS, in_order
 from pyramid_bert.lab.study.runs import Point, against_dense, all_runs, points
 from pyramid_bert.lab.study.spec import read_study
-from pyramid_bert.lab.study.store import Store
 from pyramid_bert.lab.study.table import Estimate, Result
 
 HALF, QUARTER = "0.5@1-2", "0.25@1-2"
@@ -190,53 +189,22 @@ def test_points_are_lost_seed_by_seed():
     ]
 
 
-def headings(page):
-    return [line for line in page.splitlines() if line.startswith("## ")]
-
-
 def test_a_study_with_nothing_done_is_counted_and_has_no_section(root, load, rows_of):
-    assert len(headings(write("results", root))) == 1
+    def headings():
+        return [line for line in write("results", root).splitlines() if line.startswith("## ")]
+
+    assert len(headings()) == 1
     load("imdb-lite", score=lambda cell: None)
     (run,) = all_runs(root / "experiments", root / "results")
     assert (run.study.name, run.records) == ("imdb-lite", {})
-    assert len(headings(write("results", root))) == 1
+    assert len(headings()) == 1
     nothing = ["imdb-lite", "0 of 20", "–", "–", "–"]
     assert rows_of(root)[1:] == [nothing]
     load()
-    found = headings(write("results", root))
-    assert "## glue-lite" in found
-    assert "## imdb-lite" not in found
+    assert "## glue-lite" in headings()
+    assert "## imdb-lite" not in headings()
     assert nothing in rows_of(root)
-
-
-def test_order_of_sections(root, load, rows_of):
-    for name in ("another", "prize-1", "glue-lite-inference", "glue-lite"):
-        load(name)
-    names = [row[0][1:].partition("]")[0] for row in rows_of(root)[1:5]]
-    assert names == ["glue-lite", "glue-lite-inference", "another", "prize-1"]
-    sections = headings(write("results", root))
-    assert [name for name in sections if name[3:] in names] == [f"## {name}" for name in names[:3]]
-    assert sections[-1] == "## The prize"
-
-
-def test_an_ablation_has_its_section_among_the_ablations(root, load, table_rows):
-    load("centres", methods=("CS-k-1", "CS-1"))
-    load("later", score=lambda cell: None)
-    row = {"layer": 3, "method": "CS-1", "ranks": [2, 3], "mutual_information": [0.1, 0.4], "spearman": 0.87}
-    entry = {"command": "make it again", "task": "SST-2", "rows": [row]}
-    Store.of(root / "results", "ablation-importance").write("sst2", entry)
-    load()
-    page = write("results", root)
-    assert "## glue-lite" in headings(page)
-    assert "## centres" not in headings(page)
-    assert "| [centres](#centres) |" in page
-    found = {text.partition('"')[0]: text for text in page.split('<a id="ablation-')[1:]}
-    assert set(found) == {"centres", "importance"}
-    assert ["CS-k-1", HALF, "60.0 ± 0.0", "85.0 ± 1.4", "−4.0", "2.00x"] in table_rows(found["centres"])
-    assert "study run experiments/centres.toml --model DIR --data DIR\n" in found["centres"]
-    assert ["SST-2", "3", "CS-1", "–", "0.100", "0.400", "0.87"] in table_rows(found["importance"])
-    assert "make it again\n" in found["importance"]
-    assert "`pyramid-bert study run experiments/later.toml --model DIR --data DIR`" in page  # what is not done
+    assert "`pyramid-bert study run experiments/imdb-lite.toml --model DIR --data DIR`" in write("results", root)
 
 
 # ---- the prize ----
