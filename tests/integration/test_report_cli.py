@@ -12,12 +12,12 @@ TEXTS = ["--texts", "texts.csv", "--text-column", "sentence", "--figures", "figu
 
 @pytest.fixture
 def folders(tmp_path, write_study, monkeypatch):
-    """A study of two tasks, a file of texts, and the rows of one task in glue/."""
+    """A study of two tasks, a file of texts, and the rows of one task in data/."""
     write_study(tmp_path, "any")
     (tmp_path / "texts.csv").write_text("sentence\nthe film is good\na sad story\n")
-    (tmp_path / "glue" / "rte").mkdir(parents=True)
+    (tmp_path / "data" / "rte").mkdir(parents=True)
     rows = ["sentence\tsentence2\tlabel", "a film\tit is good\tentailment", "a story\tit is sad\tnot_entailment"]
-    (tmp_path / "glue" / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "data" / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -32,10 +32,10 @@ def test_a_report_of_results_only(folders, capsys):
 
 
 def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model_dir):
-    options = ["--model", str(tiny_model_dir), *TEXTS, "--examples", "1", "--data", "glue", "--json"]
+    options = ["--model", str(tiny_model_dir), *TEXTS, "--examples", "1", "--data", "data", "--json"]
     assert main(["report", *options]) == 0
     captured = capsys.readouterr()
-    assert "no data of MRPC in glue" in captured.err  # a task without data is left out
+    assert "no data of MRPC in data" in captured.err  # a task without data is left out
     made = json.loads(captured.out)
     assert made["page"] == "report.html"
     assert made["bytes"] == (folders / "report.html").stat().st_size
