@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_pages_have_the_sections_and_numbers_of_the_results(page, table_rows, monkeypatch):
+def test_the_pages_have_the_sections_commands_and_numbers_of_the_results(page, table_rows, monkeypatch):
     def sections(text):
-        return [line for line in text.splitlines() if line.startswith(("#", "<a id="))]
+        return [line for line in text.splitlines() if line.startswith(("#", "<a id=", "pyramid-bert ", "python "))]
 
     monkeypatch.setattr("pyramid_bert.lab.pages.pictures.find_spec", lambda name: None)
     made, kept = write(page, ROOT), (ROOT / "docs" / PAGES[page][0]).read_text(encoding="utf-8")
