@@ -25,31 +25,15 @@ from pyramid_bert.lab.study.spec import read_study
 from pyramid_bert.lab.study.store import Store
 from pyramid_bert.text.inference import outputs_of
 
-SIZES = """learning_rate = 1e-2
-batch_size = 16
-layers = 1
-heads = 2
-hidden_size = 16
-feed_forward_size = 16
-dropout = 0.0"""
-PRESETS = f"""
-[performer.cifar10]
-epochs = 2
-qkv_size = 8
-{SIZES}
-
-[bigbird.cifar10]
-epochs = 2
-qkv_size = 16
-block_size = 2
-{SIZES}
-
-[bigbird.text]
-epochs = 1
-qkv_size = 16
-block_size = 4
-{SIZES}
-"""
+PRESETS = "\n".join(
+    f"[{name}]\nepochs = {epochs}\n{sizes}\nlearning_rate = 1e-2\nbatch_size = 16\nlayers = 1\nheads = 2\n"
+    "hidden_size = 16\nfeed_forward_size = 16\ndropout = 0.0"
+    for name, epochs, sizes in (
+        ("performer.cifar10", 2, "qkv_size = 8"),
+        ("bigbird.cifar10", 2, "qkv_size = 16\nblock_size = 2"),
+        ("bigbird.text", 1, "qkv_size = 16\nblock_size = 4"),
+    )
+)
 
 
 def fake_rows(task, folder, split, *, rows=None, seed=0):
@@ -110,8 +94,7 @@ def test_training_chooses_the_tokens_of_evaluation(name):
     chosen = []
     for mode in (True, False):
         base.train(mode)
-        hidden = base.embeddings(ids, None, None)
-        tokens = Tokens.of(hidden, None)
+        tokens = Tokens.of(base.embeddings(ids, None, None), None)
         step = next(base.encoder.plan.steps(tokens.counts))
         chosen.append(tokens.reduced(base.encoder.reducer(tokens, step)).hidden)
     assert torch.equal(*chosen)
@@ -155,9 +138,7 @@ def test_bigbird_takes_short_rows_at_the_full_length(arena, monkeypatch):
     def watched(*args, **kwargs):
         model = make_model(*args, **kwargs)
         attention = base_model(model).encoder.layer[0].attention.self
-        attention.register_forward_hook(
-            lambda module, given, out: seen.append((type(module).__name__, *out[0].shape[:2]))
-        )
+        attention.register_forward_hook(lambda module, _, out: seen.append((type(module).__name__, *out[0].shape[:2])))
         return model
 
     monkeypatch.setattr(lra_run, "make_model", watched)
@@ -185,9 +166,7 @@ def test_train_from_the_command_line(arena, tmp_path, capsys):
     words = ("--task", "cifar10", "--backbone", "performer", "--preset", arena, "--rows", 32, "--dev-rows", 16)
     assert call("train", *words, "--keep", "0.5", "--method", "Merge", "--epochs", 8, "--out", out, "--json") == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["kept"] == 25
-    assert record["method"] == "Merge"
-    assert record["rows"] == {"train": 32, "dev": 16}
+    assert (record["kept"], record["method"], record["rows"]) == (25, "Merge", {"train": 32, "dev": 16})
     assert json.loads((out / "lra.json").read_text()) == record
     rows = LraRows.of(fake_rows("cifar10", None, "dev", rows=16))
     saved = AutoModelForSequenceClassification.from_pretrained(out)
@@ -214,8 +193,7 @@ def test_steps_are_measured_from_the_command_line(arena, capsys):
     whole = json.loads(capsys.readouterr().out)
     assert (short["settings"]["cls_only"], whole["settings"]["cls_only"]) == (True, False)
     assert (short["batch_size"], whole["batch_size"]) == (load_presets(arena)["performer-cifar10"].batch_size, 3)
-    assert short["method"] == "CS-1"
-    assert short["kept"] == 25
+    assert (short["method"], short["kept"]) == ("CS-1", 25)
     assert 0 < short["selecting"] < 1
     assert call("bench", *words) == 0
     assert "choice" in capsys.readouterr().out
@@ -247,14 +225,10 @@ def test_wrong_calls(words, message, capsys):
 STUDY = """
 methods = ["1st", "CS-1"]
 start = "pretrained"
-[tasks]
-performer-cifar10 = { rows = 32, dev_rows = 16 }
-[dense]
-epochs = 1
-[pyramid]
-epochs = 1
-[configurations]
-input = [{ keep_ratio = 0.5 }]
+tasks.performer-cifar10 = { rows = 32, dev_rows = 16 }
+dense.epochs = 1
+pyramid.epochs = 1
+configurations.input = [{ keep_ratio = 0.5 }]
 """
 
 
@@ -293,15 +267,8 @@ def test_a_study_of_long_range_arena(study, tmp_path, monkeypatch, capsys):
 def test_a_study_takes_every_method_of_the_paper():
     methods = ["1st", "Rand", "CS-k-1", "CS-1", "CS-0.1", "CS-0.2", "CS-0.3", "CS-0.4", "Merge"]
     keeps = [tenth / 10 for tenth in range(1, 10)]
-    study = read_study(
-        {
-            "name": "all",
-            "tasks": list(LRA_NAMES),
-            "methods": methods,
-            "start": "pretrained",
-            "configurations": {"input": [{"keep_ratio": keep} for keep in keeps]},
-        }
-    )
+    spec = {"name": "all", "tasks": list(LRA_NAMES), "methods": methods, "start": "pretrained"}
+    study = read_study({**spec, "configurations": {"input": [{"keep_ratio": keep} for keep in keeps]}})
     found = {(cell.task, cell.method, cell.schedule.keep_ratio) for cell in all_cells(study) if not cell.is_dense}
     assert found == set(product(LRA_NAMES, methods, keeps))
 
@@ -311,7 +278,7 @@ def test_a_study_takes_every_method_of_the_paper():
     [
         ('start = "pretrained"', "", "trained from nothing; set start = 'pretrained'"),
         ('"CS-1"', '"Att"', "cannot select at the input"),
-        ("input = [", "select = [", "configurations.input is missing, and 1st, CS-1"),
+        ("configurations.input", "configurations.select", "configurations.input is missing, and 1st, CS-1"),
         ("rows = 32", "max_length = 64", "leave out max_length"),
         ("methods", "measure = true\nmethods", "lra bench"),
     ],

@@ -7,15 +7,22 @@ import pytest
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.cli import main
 
+TEXTS = ["--texts", "texts.csv", "--text-column", "sentence", "--figures", "figures"]
+
 
 @pytest.fixture
 def folders(tmp_path, write_study, monkeypatch):
-    write_study(tmp_path, "any", tasks=["rte"])
+    """A study of two tasks, a file of texts, and the rows of one task in data/."""
+    write_study(tmp_path, "any")
+    (tmp_path / "texts.csv").write_text("sentence\nthe film is good\na sad story\n")
+    (tmp_path / "data" / "rte").mkdir(parents=True)
+    rows = ["sentence\tsentence2\tlabel", "a film\tit is good\tentailment", "a story\tit is sad\tnot_entailment"]
+    (tmp_path / "data" / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_a_report_of_results_alone(folders, capsys):
+def test_a_report_of_results_only(folders, capsys):
     assert main(["report"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -25,13 +32,11 @@ def test_a_report_of_results_alone(folders, capsys):
 
 
 def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model_dir):
-    (folders / "texts.csv").write_text("sentence\nthe film is good\na sad story\n")
-    (folders / "rte").mkdir()
-    rows = ["sentence\tsentence2\tlabel", "a film\tit is good\tentailment", "a story\tit is sad\tnot_entailment"]
-    (folders / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
-    options = ["--model", str(tiny_model_dir), "--texts", "texts.csv", "--text-column", "sentence", "--examples", "1"]
-    assert main(["report", *options, "--data", ".", "--figures", "figures", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+    options = ["--model", str(tiny_model_dir), *TEXTS, "--examples", "1", "--data", "data", "--json"]
+    assert main(["report", *options]) == 0
+    captured = capsys.readouterr()
+    assert "no data of MRPC in data" in captured.err  # a task without data is left out
+    made = json.loads(captured.out)
     assert made["page"] == "report.html"
     assert made["bytes"] == (folders / "report.html").stat().st_size
     names = {path.name for path in (folders / "figures").iterdir()}
@@ -47,24 +52,13 @@ def test_a_report_with_a_model_texts_tasks_and_files(folders, capsys, tiny_model
 
 def test_a_model_of_clusters_has_no_radius_to_show(folders, tiny_model_dir):
     PyramidClassifier.from_pretrained(tiny_model_dir, Schedule.exponential(0.5, 2), selector="cluster").save("clusters")
-    (folders / "texts.csv").write_text("sentence\nthe film is good\na sad story\n")
-    options = ["--model", "clusters", "--texts", "texts.csv", "--text-column", "sentence", "--figures", "figures"]
-    assert main(["report", *options]) == 0
+    assert main(["report", "--model", "clusters", *TEXTS]) == 0
     assert not (folders / "figures" / "radius.png").exists()
 
 
-def test_tasks_without_data_are_left_out(tmp_path, write_study, monkeypatch, capsys, tiny_model_dir):
-    write_study(tmp_path, "any", tasks=["rte", "mrpc"])
-    monkeypatch.chdir(tmp_path)
-    options = ["--model", str(tiny_model_dir), "--data", ".", "--figures", "figures", "--examples", "1"]
-    assert main(["report", *options]) == 1
+def test_a_folder_without_data_of_any_task_is_refused(folders, capsys, tiny_model_dir):
+    assert main(["report", "--model", str(tiny_model_dir), "--data", "."]) == 1
     assert "no data of RTE" in capsys.readouterr().err
-    (tmp_path / "rte").mkdir()
-    rows = ["sentence\tsentence2\tlabel", "a film\tit is good\tentailment", "a story\tit is sad\tnot_entailment"]
-    (tmp_path / "rte" / "dev.tsv").write_text("\n".join(rows) + "\n")
-    assert main(["report", *options]) == 0
-    assert "no data of MRPC in ." in capsys.readouterr().err
-    assert "RTE" in (tmp_path / "figures" / "lengths.svg").read_text()
 
 
 @pytest.mark.parametrize(

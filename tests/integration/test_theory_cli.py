@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from helpers import output, run
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
-from pyramid_bert.cli import main
 from pyramid_bert.text.labels import Labels
 
 TEXTS = [
@@ -25,27 +25,20 @@ def data(tmp_path):
     return path
 
 
-def output(capsys, *arguments):
-    assert main([str(argument) for argument in arguments]) == 0
-    return capsys.readouterr().out
-
-
 def test_both_sides_as_a_table_and_as_json(capsys, tiny_model_dir, data):
     command = ("theory", tiny_model_dir, "--data", data, *SCHEDULE)
     shown = output(capsys, *command)
-    assert "Theorem 1 allows" in shown
-    assert "observed" in shown
-    assert "own predictions" in " ".join(shown.split())
-    found = json.loads(output(capsys, *command, "--json", "--label-column", "label", "--rows", "3"))
-    assert found["inputs"] == 3
+    for words in ("Theorem 1 allows", "observed", "own predictions"):
+        assert words in " ".join(shown.split())
+    labelled = (*command, "--json", "--label-column", "label", "--rows", "3")
+    found = json.loads(output(capsys, *labelled))
+    assert (found["inputs"], len(found["layers"])) == (3, 4)
     assert found["loss"] == "cross-entropy on the labels"
-    assert len(found["layers"]) == 4
     assert found["observed"]["max"] > 0
     assert all(bound["least_margin"] >= -1e-9 for bound in found["bounds"].values())
     assert found["settings"]["reduce"] == "replace"
     assert "cpu" in found["machine"]
-    again = json.loads(output(capsys, *command, "--json", "--label-column", "label", "--rows", "3"))
-    assert again == found
+    assert json.loads(output(capsys, *labelled)) == found
 
 
 @pytest.mark.parametrize(
@@ -60,7 +53,7 @@ def test_both_sides_as_a_table_and_as_json(capsys, tiny_model_dir, data):
     ],
 )
 def test_wrong_calls(capsys, tiny_model_dir, data, arguments, code, message):
-    assert main(["theory", str(tiny_model_dir), "--data", str(data), *SCHEDULE, *arguments]) == code
+    assert run("theory", tiny_model_dir, "--data", data, *SCHEDULE, *arguments) == code
     assert message in capsys.readouterr().err
 
 
@@ -69,18 +62,18 @@ def test_a_pyramid_of_clusters_is_measured_as_a_core_set(capsys, tiny_bert, toke
     clusters = pyramidize(tiny_bert(), schedule, "cluster", metric="cosine", within=5)
     PyramidClassifier(clusters, tokenizer, labels=Labels(("bad", "good"))).save(tmp_path / "model")
     command = ("theory", tmp_path / "model", "--data", data)
-    assert main([str(word) for word in command]) == 1
+    assert run(*command) == 1
     assert "--selector coreset" in capsys.readouterr().err
     settings = json.loads(output(capsys, *command, "--selector", "coreset", "--json"))["settings"]
     assert (settings["selector"], settings["metric"], settings["within"]) == ("coreset", "cosine", None)
     assert settings["schedule"] == schedule.to_dict()
-    assert main([str(word) for word in (*command, "--selector", "coreset", "--within", "5")]) == 1
+    assert run(*command, "--selector", "coreset", "--within", "5") == 1
     assert "within goes with the selector 'cluster'" in capsys.readouterr().err
 
 
 def test_files_and_models_that_cannot_be_measured(capsys, tiny_model_dir, tiny_bert, tokenizer, data, tmp_path):
     def fails(message, model, *options):
-        assert main(["theory", str(model), "--data", str(data), *SCHEDULE, *options]) == 1
+        assert run("theory", model, "--data", data, *SCHEDULE, *options) == 1
         assert message in capsys.readouterr().err
 
     bare = tmp_path / "bare"

@@ -9,7 +9,6 @@ import torch
 from pyramid_bert import PyramidError, Schedule, is_pyramid, pyramidize
 from pyramid_bert.core.coreset import k_center_greedy
 from pyramid_bert.lab.theory.importance import mutual_information, token_importance
-from pyramid_bert.text.batches import Encoded
 
 
 @pytest.fixture
@@ -18,9 +17,8 @@ def tiny_classifier(tiny_bert):
 
 
 @pytest.fixture
-def texts(tiny_batch):
-    lengths = (9, 6, 12, 7, 8, 6, 10)
-    return [Encoded(row[:n].tolist()) for row, n in zip(tiny_batch(lengths)["input_ids"], lengths, strict=True)]
+def texts(tiny_batch, items_of):
+    return items_of(tiny_batch((9, 6, 12, 7, 8, 6, 10)))
 
 
 def by_hand(model, text, layer, rank, m):

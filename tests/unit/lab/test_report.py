@@ -30,14 +30,13 @@ def explanation(words="a fine film"):
 
 
 def view_of(*explanations, **changes):
-    encoders = tuple(EncoderView(n, np.array([0.1, 0.5, 0.9]), np.array([2, 3])) for n in (1, 2))
     fields = {
         "name": "my-model",
         "layers": 2,
         "settings": {},
         "trained": True,
         "explanations": explanations or (explanation(),),
-        "encoders": encoders,
+        "encoders": tuple(EncoderView(n, np.array([0.1, 0.5, 0.9]), np.array([2, 3])) for n in (1, 2)),
         "radius": np.array([[0.0, 1.0], [0.0, 2.0]]),
         "kept": {16: (16, 8)},
         "lengths": {"RTE": [5, 7, 9]},
@@ -84,17 +83,19 @@ def test_a_study_has_its_table_chart_and_commands(root, write_study):
     assert "pyramid-bert study plot experiments/any.toml --axis measured-c" in page
     assert "All &lt;b&gt;of it&lt;/b&gt;</h3>" in page
     assert "Why &amp; how?" in page
-    data = json.loads(embedded(page))
-    assert [c["name"] for c in data["charts"].values()] == ["any"]
-    assert 'data-chart="chart-0"' in page
-    assert "20 of 20 cells" in page
-    assert "8 of 8 speeds" in page
+    assert [c["name"] for c in json.loads(embedded(page))["charts"].values()] == ["any"]
+    for part in ('data-chart="chart-0"', "20 of 20 cells", "8 of 8 speeds"):
+        assert part in page
 
 
-def test_the_largest_study_leads(root, write_study):
+def test_the_largest_study_leads_and_results_without_their_experiment_are_named(root, write_study):
     write_study(root, "a-small-one", tasks=("rte",))
     write_study(root, "the-large-one")
-    assert re.findall(r'id="study-([^"]+)"', page_of(root)) == ["the-large-one", "a-small-one"]
+    write_study(root, "lost")
+    (root / "experiments" / "lost.toml").unlink()
+    page = page_of(root)
+    assert re.findall(r'id="study-([^"]+)"', page) == ["the-large-one", "a-small-one"]
+    assert re.findall(r"results/(lost|a-small-one|the-large-one)\b", page) == ["lost"]
 
 
 def test_measured_speeds_are_used_only_where_nothing_lacks_one(root, write_study):
@@ -123,15 +124,6 @@ def test_a_chart_holds_means_over_seeds_with_configuration_speeds_and_command(ro
     assert len(looks) == len(data["series"]) == 2
 
 
-def test_results_without_their_experiment_are_named(root, write_study):
-    write_study(root, "kept")
-    write_study(root, "lost")
-    (root / "experiments" / "lost.toml").unlink()
-    page = page_of(root)
-    assert "results/lost" in page
-    assert "results/kept" not in page
-
-
 # ---- what is not there ----
 
 
@@ -139,12 +131,9 @@ def test_an_empty_folder_makes_a_page_that_says_what_to_run(root, write_study):
     run = write_study(root, "later", more='title = "Not <now>"')
     run.store.path.unlink()
     page = page_of(root)
-    for line in (
-        "pyramid-bert study run experiments/later.toml --model DIR --data DIR",
-        "pyramid-bert bench --json",
-        "pyramid-bert report --results results --model DIR --out report.html",
-    ):
-        assert line in page
+    where = ("study run experiments/later.toml --model DIR --data DIR", "bench --json")
+    for command in (*where, "report --results results --model DIR --out report.html"):
+        assert f"pyramid-bert {command}" in page
     assert "<b>Not &lt;now&gt;</b>" in page
     assert "data-chart=" not in page
     assert 'id="theory"' not in page

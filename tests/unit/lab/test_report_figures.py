@@ -29,18 +29,13 @@ def classifier(tiny_model_dir):
 # ---- what is drawn ----
 
 
-def test_similarities_are_shares_of_all_tokens(views):
+def test_similarities_and_clusters_are_shares(views):
     figure = figures.cls_similarity(views)
     assert [axes.get_title() for axes in figure.axes] == [f"encoder {n}: mean 0.23" for n in (1, 3, 6)]
     heights = [bar.get_height() for bar in figure.axes[0].patches]
-    assert sum(heights) == pytest.approx(100)
-    assert max(heights) == pytest.approx(50)
-
-
-def test_clusters_are_shares_of_all_texts(views):
+    assert (sum(heights), max(heights)) == pytest.approx((100, 50))  # of all tokens
     figure = figures.clusters(views)
-    bars = [bar for bar in figure.axes[2].patches if bar.get_height()]
-    assert sum(bar.get_height() for bar in bars) == pytest.approx(100)
+    assert sum(bar.get_height() for bar in figure.axes[2].patches) == pytest.approx(100)  # of all texts
     assert figure.axes[0].get_title() == "encoder 1: mean 12.2"
 
 
@@ -83,8 +78,9 @@ def test_a_token_pyramid_shows_who_is_left_whatever_the_tokens_are():
 
 def test_a_figure_in_a_page_takes_its_ink_and_keeps_its_ids_to_itself(views):
     with figures.styled():
-        figure = figures.cls_similarity(views)
-    alone, inside = figures.svg_of(figure), figures.svg_of(figure, prefix="one")
+        alone, again = (figures.svg_of(figures.cls_similarity(views)) for _ in range(2))
+        inside = figures.svg_of(figures.cls_similarity(views), prefix="one")
+    assert alone == again
     assert alone.startswith("<?xml")
     assert figures.INK in alone
     assert inside.startswith("<svg")
@@ -93,12 +89,6 @@ def test_a_figure_in_a_page_takes_its_ink_and_keeps_its_ids_to_itself(views):
     assert "currentColor" in inside
     assert all(name.startswith("one-") for name in re.findall(r'\bid="([^"]+)"', inside))
     assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', inside)) <= set(re.findall(r'\bid="([^"]+)"', inside))
-
-
-def test_the_same_data_give_the_same_file(views):
-    with figures.styled():
-        one, other = (figures.svg_of(figures.cls_similarity(views)) for _ in range(2))
-    assert one == other
 
 
 def test_pictures_become_png_and_svg(views, tmp_path):

@@ -99,25 +99,21 @@ def test_mean_over_tasks_only_where_all_are_observed():
 
 
 def test_cs_opt_takes_the_best_m_of_each_configuration_by_the_mean_over_seeds():
-    rows = [
-        ("CS-1", "a", (0.80, 0.60)),  # mean 0.70
-        ("CS-k-1", "a", (0.75, 0.70)),  # mean 0.725: taken, though its first seed is worse
-        ("CS-1", "b", (0.50, 0.50)),
-        ("CS-k-1", "b", (0.40, 0.40)),
-        ("Merge", "b", (0.99, 0.99)),  # no core-set method of the paper
-    ]
+    rows = [("CS-1", "a", (0.80, 0.60)), ("CS-1", "b", (0.50, 0.50))]  # means 0.70 and 0.50
+    # For a 0.725: taken, though its first seed is worse.
+    rows += [("CS-k-1", "a", (0.75, 0.70)), ("CS-k-1", "b", (0.40, 0.40))]
+    rows += [("Merge", "b", (0.99, 0.99))]  # not a core-set method of the paper
     every = [Result("rte", m, c, seed, v, 2.0) for m, c, values in rows for seed, v in enumerate(values)]
     best = best_coresets(every)
-    assert [(r.configuration, r.value) for r in best] == [("a", 0.75), ("a", 0.70), ("b", 0.50), ("b", 0.50)]
-    assert [r.seed for r in best] == [0, 1, 0, 1]
+    expected = [("a", 0, 0.75), ("a", 1, 0.70), ("b", 0, 0.50), ("b", 1, 0.50)]
+    assert [(r.configuration, r.seed, r.value) for r in best] == expected
     assert {r.method for r in best} == {"CS-opt"}
-    assert best_coresets([r for r in every if r.method != "CS-k-1"]) == []  # one m is no choice
+    assert best_coresets([r for r in every if r.method != "CS-k-1"]) == []  # with one m there is nothing to choose
 
 
 def test_rendering():
     table = tabulate(results(), "ideal-c", {"rte": "RTE"}, [2.0, 3.5])
-    text = markdown("tiny", table)
-    assert text.splitlines()[2:] == [
+    assert markdown("tiny", table).splitlines()[2:] == [
         "| at |  | RTE |",
         "|---|---|---:|",
         "|  | Dense | 85.0 ± 7.1 |",
@@ -127,8 +123,7 @@ def test_rendering():
         "|  | Merge | – |",
     ]
     assert rich_table("tiny", table).row_count == 1 + 2 * 2
-    space = tabulate(results(), "space", {"rte": "RTE"})
-    assert "| 30 % | CS-1 |" in markdown("tiny", space)
+    assert "| 30 % | CS-1 |" in markdown("tiny", tabulate(results(), "space", {"rte": "RTE"}))
 
 
 # ---- from records ----

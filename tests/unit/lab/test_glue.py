@@ -1,4 +1,4 @@
-"""The GLUE tasks: the same rows from every layout, and clear words about every kind of broken data."""
+"""The GLUE tasks: the same rows from every layout, and a clear message for every kind of broken data."""
 
 import gzip
 import sys
@@ -11,10 +11,6 @@ from pyramid_bert.lab.glue.tasks import TASKS, load_task, table_from_hub
 from pyramid_bert.text.sampling import sample_rows, table_hash
 from pyramid_bert.text.tables import Table
 
-MNLI = (
-    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
-    "\tsentence1\tsentence2\t{labels}\tgold_label"
-)
 # The official download: folder, header and one row, written down from its files and not from our tables.
 OFFICIAL = {
     "cola": ("CoLA", None, "gj04\t{number}\t\t{a}"),
@@ -25,14 +21,11 @@ OFFICIAL = {
         "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
         "7\tmain-captions\tMSRvid\t2012test\t0001\tnone\tnone\t{a}\t{b}\t{number}",
     ),
-    "qqp": (
-        "QQP",
-        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-        "133273\t213221\t213222\t{a}\t{b}\t{number}",
-    ),
+    "qqp": ("QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "133273\t213221\t213222\t{a}\t{b}\t{number}"),
     "mnli": (
         "MNLI",
-        MNLI.format(labels="label1\tlabel2\tlabel3\tlabel4\tlabel5"),
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+        "sentence2_parse\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
         "0\t31193\t31193n\tgovernment\t( a )\t( b )\t(ROOT a)\t(ROOT b)\t{a}\t{b}\tx\tx\tx\tx\tx\t{word}",
     ),
     "qnli": ("QNLI", "index\tquestion\tsentence\tlabel", "0\t{a}\t{b}\t{word}"),
@@ -58,8 +51,8 @@ every_task = pytest.mark.parametrize("name", TASKS)
 
 
 def rows_of(name, split="train"):
-    """(first text, second text, label) of a few rows; with quotes that close nowhere, which GLUE is full of."""
-    labels = [4.2, 0.083, 2.333333, 5.0] if name == "stsb" else [1, 0, 1, 0, 2] if name == "mnli" else [1, 0, 1, 0]
+    """(first text, second text, label) of a few rows; with quotes that are never closed, as in many rows of GLUE."""
+    labels = {"stsb": [4.2, 0.083, 2.333333, 5.0], "mnli": [1, 0, 1, 0, 2]}.get(name, [1, 0, 1, 0])
     return [(f'"{split} text {i}', f"it 's {i}", label) for i, label in enumerate(labels)]
 
 
@@ -111,11 +104,9 @@ def refused(message, *call):
 
 
 def test_the_tasks():
-    assert list(TASKS) == ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "imdb"]
-    assert {name: list(task.classes) if task.classes else None for name, task in TASKS.items()} == {
-        name: classes for name, (_, classes) in HUB.items()
-    }
-    assert [name for name, task in TASKS.items() if not task.pair] == ["cola", "sst2", "imdb"]
+    assert list(TASKS) == list(HUB)
+    assert [task.classes and list(task.classes) for task in TASKS.values()] == [classes for _, classes in HUB.values()]
+    assert {name for name, task in TASKS.items() if not task.pair} == SINGLE
     assert [name for name, task in TASKS.items() if task.regression] == ["stsb"]
     assert TASKS["mnli"].splits == ("train", "dev", "dev_mismatched")
 
@@ -123,10 +114,8 @@ def test_the_tasks():
 def test_the_papers_presets():
     usual = {"batch_size": 48, "max_length": 128, "metric": "accuracy"}
     usual |= {"learning_rate": 2e-5, "epochs": 3, "eval_batch_size": 128}
-    others = {
-        name: {key: getattr(task, key) for key in usual if getattr(task, key) != usual[key]}
-        for name, task in TASKS.items()
-    }
+    others = {name: {key: getattr(task, key) for key in usual} for name, task in TASKS.items()}
+    others = {name: dict(found.items() - usual.items()) for name, found in others.items()}
     assert {name: changes for name, changes in others.items() if changes} == {
         "cola": {"max_length": 64, "metric": "matthews"},
         "sst2": {"max_length": 64},
@@ -173,7 +162,6 @@ def test_the_hub(name):
     ("name", "split", "stem"),
     [
         ("qqp", "dev", "dev_heldout"),
-        ("qqp", "train", "train_sub"),
         ("mnli", "dev", "dev_matched"),
         ("mnli", "dev", "dev_matched_1k"),
         ("mnli", "dev_mismatched", "dev_mismatched_1k"),
@@ -234,13 +222,11 @@ def test_rows_that_qqp_is_known_to_have_broken_are_left_out(tmp_path):
         ("sst2", "fine\t2", "{file}, row 5: unknown label 2; SST-2 has negative .0., positive"),
         ("sst2", "fine\tpos", "{file}, row 5: unknown label 'pos'"),
         ("sst2", "fine\t-1", "{file}, row 5: the label -1 stands for a hidden one"),
-        ("rte", "a\tb\tneutral", "{file}, row 5: unknown label 'neutral'"),
         ("rte", "a\tb", "{file}, row 5: no label in column 'label'"),
         ("rte", "a", "{file}, row 5: nothing in column 'sentence2'; is the row cut short"),
         ("rte", "a\t \t1", "{file}, row 5: the text in column 'sentence2' is empty"),
         ("rte", "a\tb\tc\t1", "{file}, row 5: unknown label 'c'"),
         ("stsb", "a\tb\tnan", "{file}, row 5: the target is nan; STS-B has numbers from 0 to 5"),
-        ("stsb", "a\tb\tinf", "{file}, row 5: the target is inf"),
         ("stsb", "a\tb\t5.1", "{file}, row 5: the target is 5.1"),
         ("stsb", "a\tb\t-0.5", "{file}, row 5: the target is -0.5"),
         ("stsb", "a\tb\tx", "{file}, row 5: the label 'x' is not a number, but '4.2' in row 1"),
@@ -260,9 +246,7 @@ def test_a_class_that_train_lacks(tmp_path):
     assert load_task("mnli", tmp_path, "dev").labels == [1, 0, 1, 0]
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-12], lambda data: b"no gzip", lambda data: data[:-8] + bytes(8)]
-)
+@pytest.mark.parametrize("damage", [lambda data: data[:-12], lambda _: b"no gzip", lambda data: data[:-8] + bytes(8)])
 def test_a_broken_gzip(tmp_path, damage):
     file = write_plain(tmp_path, "rte")
     file.write_bytes(damage(file.read_bytes()))
@@ -288,9 +272,8 @@ def test_folders_and_names_that_are_wrong(tmp_path):
 
 def test_what_the_hub_is_asked_for_and_what_to_do_without_it(monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        "datasets.load_dataset", lambda *name, split: asked.append((*name, split)) or hub_rows("mnli", "dev_mismatched")
-    )
+    rows = hub_rows("mnli", "dev_mismatched")
+    monkeypatch.setattr("datasets.load_dataset", lambda *name, split: asked.append((*name, split)) or rows)
     assert load_task("mnli", None, "dev_mismatched") == expected("mnli", "dev_mismatched")
     assert asked == [("nyu-mll/glue", "mnli", "validation_mismatched")]
 
@@ -340,16 +323,8 @@ def test_a_sample_is_fixed_and_in_order():
 
 
 def test_the_hash_sees_every_text_and_label():
-    tables = [
-        Table(["a", "b"], [0, 1]),
-        Table(["a", "b"], [1, 0]),
-        Table(["b", "a"], [0, 1]),
-        Table(["a", "b"], [0.0, 1.0]),
-        Table(["a\nb"], [0, 1]),
-        Table([("a", "b")], [0, 1]),
-        Table(["a", "b", "c"], [0, 1]),
-        Table(["a", "b"], ["c"]),
-        Table(["a"], ["b", "c"]),
-    ]
+    tables = [Table(["a", "b"], labels) for labels in ([0, 1], [1, 0], [0.0, 1.0], ["c"])]
+    tables += [Table(texts, [0, 1]) for texts in (["b", "a"], ["a\nb"], [("a", "b")], ["a", "b", "c"])]
+    tables += [Table(["a"], ["b", "c"])]
     assert len({table_hash(table) for table in tables}) == len(tables)
     assert table_hash(tables[0]) == table_hash(Table(["a", "b"], [0, 1], "elsewhere", [7, 9]))

@@ -13,15 +13,19 @@ from pyramid_bert.lab.pages import PAGES, write
 from pyramid_bert.lab.pages.__main__ import main
 from pyramid_bert.lab.pages.commands import Commands
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_pages_have_the_numbers_of_the_results(page, table_rows, monkeypatch):
+def test_the_pages_have_the_sections_commands_and_numbers_of_the_results(page, table_rows, monkeypatch):
+    def sections(text):
+        return [line for line in text.splitlines() if line.startswith(("#", "<a id=", "pyramid-bert ", "python "))]
+
     monkeypatch.setattr("pyramid_bert.lab.pages.pictures.find_spec", lambda name: None)
-    rows = table_rows(write(page, ROOT))
-    assert len(rows) > 20
-    assert rows == table_rows((ROOT / "docs" / PAGES[page][0]).read_text(encoding="utf-8"))
+    made, kept = write(page, ROOT), (ROOT / "docs" / PAGES[page][0]).read_text(encoding="utf-8")
+    assert len(table_rows(made)) > 20
+    assert table_rows(made) == table_rows(kept)
+    assert sections(made) == sections(kept)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))

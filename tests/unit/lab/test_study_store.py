@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -82,14 +81,13 @@ def test_a_killed_writer_loses_nothing_that_it_had_written(path):
         "for n in range(10**6): Store(sys.argv[1]).write(str(n), {'n': n, 'text': 'x' * 20000}); print(n, flush=True)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    writer = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, env=environment
-    )
+    command = [sys.executable, "-c", code, str(path)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         told = [int(writer.stdout.readline()) for _ in range(5)]
         time.sleep(0.05)
     finally:
-        writer.send_signal(signal.SIGKILL)
+        writer.kill()
     told += [int(line) for line in writer.stdout]
     writer.wait()
     store = Store(path)
