@@ -141,4 +141,4 @@ def test_clusters_that_follow_the_text_and_rest_by_the_command_line(trained):
     assert (loaded.settings.selector, loaded.settings.rest_from) == ("cluster", 2)
     code, _, err = trained(*words, "--rest-from", "1")
     assert code == 2
-    assert "rest_from must be an integer of at least 2, got 1" in err
+    assert "--rest-from must be an integer of at least 2, got 1" in err

@@ -207,7 +207,7 @@ def test_steps_are_measured_from_the_command_line(arena, capsys):
         ("--backbone perfomer --keep 0.5", "did you mean 'performer'"),
         ("--backbone performer --keep 0.5 --method CS1", "did you mean 'CS-1'"),
         ("--backbone performer --keep 0.5 --method Att", "unknown method 'Att'"),
-        ("--backbone performer --keep 1.5", "keep_ratio must be in (0, 1], got 1.5"),
+        ("--backbone performer --keep 1.5", "must be in (0, 1], got 1.5"),
         ("--backbone performer", "needs --keep"),
         ("--backbone performer --method Dense --keep 0.5", "leave out --keep"),
         ("--backbone bigbird --keep 0.001", "less than a block of 8"),

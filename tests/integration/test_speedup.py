@@ -15,6 +15,7 @@ from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
 from pyramid_bert.cli.speedup import comparison
 from pyramid_bert.errors import DataError, UnknownNameError
+from pyramid_bert.families import pyramid_settings
 from pyramid_bert.families.bert import BertHalves
 from pyramid_bert.text.labels import Labels
 from pyramid_bert.text.sampling import shuffled
@@ -113,6 +114,16 @@ def test_when_time_is_up_the_best_so_far_is_taken(dense, rows):
     assert (found.search_rows, found.held_out_rows) == (16, 30)
 
 
+class ByWork(speed.Counted):
+    """Predicts times by multiply-accumulates, so that no test depends on how busy the machine is."""
+
+    def __init__(self, model, lengths, batch_size, after_each, in_time):
+        super().__init__(model, lengths)
+
+    def knows(self, settings):
+        return True
+
+
 @pytest.mark.parametrize(("target", "minutes"), [("time", 1), ("time", 20), ("ideal", 1), ("ideal", 10)])
 def test_minutes_are_the_whole_time(dense, rows, monkeypatch, target, minutes):
     """On a clock that moves by 10 seconds a batch, and by 1 a half layer where these are timed."""
@@ -123,10 +134,12 @@ def test_minutes_are_the_whole_time(dense, rows, monkeypatch, target, minutes):
         return of(*args, **how)
 
     monkeypatch.setattr(strategy.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(finder, "Predicted", ByWork)
     monkeypatch.setattr(type(dense.model), "forward", lambda *args, **how: slow(forward, 10, *args, **how))
     monkeypatch.setattr(BertHalves, "attend", lambda *args, **how: slow(attend, 0.1, *args, **how))
     found = find_pyramid(dense, 1.3, *rows, target=target, minutes=minutes)
-    assert clock[0] <= max(60 * minutes, 100) + 10  # one batch more; ten are run however late it is
+    batch = 10 + 0.1 * dense.model.config.num_hidden_layers  # the whole, and its half layers
+    assert clock[0] <= max(60 * minutes, 10 * batch) + batch  # one batch more; ten are run however late it is
     assert clock[0] > 0.5 * 60 * minutes
     assert not found.in_time
     assert found.seconds == clock[0]
@@ -137,17 +150,14 @@ def machine(monkeypatch):
     """A machine that is predicted by multiply-accumulates, and that measures these times a factor given in `share`."""
     share, counted = [1.0], {}
 
-    class Blind(speed.Counted):
-        def __init__(self, model, lengths, batch_size, after_each, in_time):
-            super().__init__(model, lengths)
+    class Blind(ByWork):
+        def __init__(self, *args):
+            super().__init__(*args)
             counted["of"] = self
-
-        def knows(self, settings):
-            return True
 
     def measured(dense, pyramid, workload, batch_size, *, rounds, **_):
         slower = share.pop(0) if len(share) > 1 else share[0]
-        return [slower * counted["of"](PyramidClassifier(pyramid, None).settings)]
+        return [slower * counted["of"](pyramid_settings(pyramid))]
 
     monkeypatch.setattr(finder, "Predicted", Blind)
     monkeypatch.setattr(finder, "speedups_by_round", measured)
@@ -167,7 +177,7 @@ def test_a_regressor(learner_dir, sentiment):
     texts, labels = sentiment(120)
     numbers = [float(label == "pos") for label in labels]
     dense = PyramidClassifier.from_pretrained(learner_dir, "dense")
-    dense.fit(texts, numbers, epochs=1, learning_rate=2e-3, progress=False)
+    dense.fit(texts, numbers, target="number", epochs=1, learning_rate=2e-3, progress=False)
     found = find_pyramid(dense, 1.4, texts, numbers, target="ideal", methods=METHODS[:1])
     assert set(found.metrics) == {"spearman", "pearson", "rmse"}
     held_out = [texts[row] for row in shuffled(120, 0)[found.search_rows :]]

@@ -48,7 +48,7 @@ def test_it_round_trips_through_json():
     [
         *(({"radius": r}, r"radius must be in \(0, 1\]") for r in (0, -1, 1.5, math.nan, math.inf, True, "half")),
         ({"radius": 0.0, "relative": False}, "above 0, got 0.0"),
-        ({"radius": 0.5, "steps": 0}, "steps must be an integer of at least 1"),
+        ({"radius": 0.5, "steps": 0}, "steps must be an integer in 1-65536"),
         ({"radius": 0.5, "first_layer": 3, "last_layer": 2}, "last_layer must be an integer of at least 3"),
         ({"radius": 0.5, "min_tokens": 0}, "min_tokens"),
         ({"radius": 0.5, "growth": 0}, r"growth must be in \(0, 10\], got 0"),
