@@ -27,17 +27,14 @@ def read_json(path: Path, error: type[PyramidError], remedy: str, *, numbers: bo
         numbers: Check that every number is finite and nothing is nested too deeply. Large files of known shape, such
             as tokenizers, are left to the library that reads them.
     """
+    if path.is_file() and (size := path.stat().st_size) > MAX_BYTES:
+        raise error(f"{path} has {size:,} bytes, and at most {MAX_BYTES:,} are read; {remedy}")
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise error(f"{path} has {size:,} bytes, and at most {MAX_BYTES:,} are read; {remedy}")
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise error(f"cannot read {path}: {problem.strerror or problem}; {remedy}") from problem
     except (ValueError, RecursionError) as problem:
-        raise (
-            problem if isinstance(problem, error) else error(f"{path} is damaged: {one_line(problem)}; {remedy}")
-        ) from problem
+        raise error(f"{path} is damaged: {one_line(problem)}; {remedy}") from problem
     if numbers and (found := _unfit(data)):
         raise error(f"{path} is damaged: {found}; {remedy}")
     return data
@@ -111,5 +108,5 @@ def translating(error: type[PyramidError], what: str, remedy: str) -> Iterator[N
         yield
     except (PyramidError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
         raise
-    except BaseException as problem:  # a panic of tokenizers or safetensors is no Exception
+    except BaseException as problem:  # a Rust panic in tokenizers or safetensors derives from BaseException
         raise error(f"{what}: {one_line(problem)}; {remedy}") from problem

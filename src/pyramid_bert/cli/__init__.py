@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         goes_on = getattr(args, "goes_on", lambda: False)()  # set by commands that leave work to go on from
         _complain("stopped; the same command goes on from here" if goes_on else "stopped")
         return 130
-    except BaseException as error:  # a panic of tokenizers or safetensors is no Exception
+    except BaseException as error:  # a Rust panic in tokenizers or safetensors derives from BaseException
         if args.debug:
             raise
         _complain(_words(error))

@@ -64,7 +64,7 @@ class Decision:
         size: (B, K) input tokens behind each kept token; None when attention is not weighted.
         hidden: (B, K, D) the reduced vectors, if the compiled loops computed them.
         known_radius: (B,) the covering radius, if the selection computed it.
-        groups_only: Tokens are averaged and none is kept as it is, so there is no covering radius.
+        groups_only: Every kept token is the average of a group. A covering radius is then not defined.
     """
 
     counts: list[int]
