@@ -17,15 +17,13 @@ MAX_DEPTH = 32
 MAX_WHOLE = 1 << 53  # larger integers are not what a float of the same file would say
 
 
-def read_json(path: Path, error: type[PyramidError], remedy: str, *, numbers: bool = True) -> Any:
-    """What a JSON file holds.
+def read_object(path: Path, error: type[PyramidError], remedy: str) -> dict[str, Any]:
+    """The object in a JSON file, with finite numbers and limited depth.
 
     Args:
         path: The file.
         error: What is raised for a file that is missing, damaged or out of bounds.
         remedy: What to do about it.
-        numbers: Check that every number is finite and nothing is nested too deeply. Large files of known shape, such
-            as tokenizers, are left to the library that reads them.
     """
     if path.is_file() and (size := path.stat().st_size) > MAX_BYTES:
         raise error(f"{path} has {size:,} bytes, and at most {MAX_BYTES:,} are read; {remedy}")
@@ -35,14 +33,8 @@ def read_json(path: Path, error: type[PyramidError], remedy: str, *, numbers: bo
         raise error(f"cannot read {path}: {problem.strerror or problem}; {remedy}") from problem
     except (ValueError, RecursionError) as problem:
         raise error(f"{path} is damaged: {one_line(problem)}; {remedy}") from problem
-    if numbers and (found := _unfit(data)):
+    if found := _unfit(data):
         raise error(f"{path} is damaged: {found}; {remedy}")
-    return data
-
-
-def read_object(path: Path, error: type[PyramidError], remedy: str) -> dict[str, Any]:
-    """What a JSON file holds that has to be an object."""
-    data = read_json(path, error, remedy)
     if not isinstance(data, dict):
         raise error(f"{path} is damaged: it holds {_kind(data)} in place of an object; {remedy}")
     return data
