@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,11 +24,13 @@ from .families import new_head, positions_of
 from .families.hub import is_pyramid, pyramid_settings
 from .files import check_replaceable, replacing_folder, write_text
 from .parameters import PARAMETERS, load_parts
+from .resuming import RUN, run_text
 from .runtimes.packed import Optimization, optimize
 from .runtimes.processes import first_process
 from .schedule.base import Schedule
 from .text.batches import CUT, Encoded, check_texts, collate, encode
-from .text.labels import RECORD, Labels, Target, Where
+from .text.inference import Outputs
+from .text.labels import RECORD, Labels, Target, Where, stand_ins
 from .text.metrics import metrics_of
 from .text.tables import Text
 from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
@@ -36,7 +38,8 @@ from .training.distillation import check_teacher
 from .training.settings import settings_for
 
 # What a model folder may hold: `save` replaces the folder, and must not delete anything else.
-WRITTEN = (RECORD, LOG, CERTIFICATE, *"config.json model*.safetensors* *token*.json vocab.txt checkpoints .*".split())
+_OF_TRANSFORMERS = "config.json model*.safetensors* *token*.json vocab.txt checkpoints .*"
+WRITTEN = (RECORD, LOG, CERTIFICATE, RUN, *_OF_TRANSFORMERS.split())
 _DEFAULTS = TrainSettings()
 
 
@@ -153,10 +156,11 @@ class PyramidClassifier(Estimator):
     def fit(
         self,
         texts: Iterable[Any],
-        labels: Sequence[Any],
+        labels: Sequence[Any] | None = None,
         *,
         settings: TrainSettings | None = None,
         teacher: PyramidClassifier | None = None,
+        teacher_outputs: Outputs | None = None,
         dev: tuple[Iterable[Any], Sequence[Any]] | None = None,
         target: Target | None = None,
         new_classes: bool = False,
@@ -169,9 +173,10 @@ class PyramidClassifier(Estimator):
 
         Args:
             texts: Texts or pairs of texts: a list, a numpy array, a pandas column or frame, or what `encode` returned.
-            labels: One per text: strings, ints or bools for classes, floats for regression.
+            labels: One per text: strings, ints or bools for classes, floats for regression; not needed with a teacher.
             settings: How to train; the parameter `training` if None.
             teacher: A trained classifier, usually dense, whose outputs are learned together with the labels.
+            teacher_outputs: What the teacher gives for these texts, if it has been asked before.
             dev: Texts and labels to evaluate on after each epoch; `history` keeps the metrics, and the setting
                 `patience` stops early by them.
             target: What labels are, "classes" or "number". Floats that are all whole and few need it.
@@ -182,23 +187,21 @@ class PyramidClassifier(Estimator):
             **changes: Single fields of `TrainSettings`, instead of `settings`.
         """
         settings, texts = settings_for(settings, self._parameters["training"], changes), _listed(texts)
-        taught = None
-        if teacher is not None:
-            check_kind("teacher", teacher, PyramidClassifier, "load one with PyramidClassifier.load(folder)")
-            taught = teacher.known_labels()
+        taught = None if teacher is None else _labels_of(teacher)
+        if labels is None:
+            settings, labels, target = replace(settings, distill_weight=1.0), stand_ins(taught, len(texts)), None
         known = Labels.to_learn(labels, len(texts), self.labels, taught, target=target, new_classes=new_classes)
         if teacher is not None:
             check_teacher(teacher, self, known, hidden=settings.hidden_weight > 0)
         data, measured = self._training_data(texts, labels, known), self._dev(dev, known, settings)
-        if known is not self.labels:
-            self.new_head(known, settings.seed)
-        self.certificate = None  # it was valid for the old weights
+        self._begin(known, settings.seed)
         self.history = finetune(
             self.model,
             self.tokenizer,
             data,
             settings,
             teacher=None if teacher is None else teacher.model,
+            teacher_outputs=teacher_outputs,
             dev=measured,
             output_dir=output_dir,
             log_dir=log_dir,
@@ -206,6 +209,12 @@ class PyramidClassifier(Estimator):
             title="training the pyramid" if is_pyramid(self.model) else "training the dense model",
         )
         return self
+
+    def _begin(self, known: Labels, seed: int) -> None:
+        """A head for what is to be learned; the certificate was valid for the old weights."""
+        if known is not self.labels:
+            self.new_head(known, seed)
+        self.certificate = None
 
     def _training_data(self, texts: Iterable[Any], labels: Sequence[Any], known: Labels) -> TrainingData:
         items = self.encode(texts)
@@ -323,8 +332,8 @@ class PyramidClassifier(Estimator):
         optimize(self.model, how)
         return self
 
-    def save(self, folder: str | Path) -> None:
-        """Writes model, tokenizer and labels to a folder for `load` and the Auto classes; the first process does."""
+    def save(self, folder: str | Path, *, run: Mapping[str, Any] | None = None) -> None:
+        """Writes model, tokenizer and labels to a folder, by the first process; `run` says what trained it."""
         if not first_process():
             return
         target = Path(folder)
@@ -340,6 +349,8 @@ class PyramidClassifier(Estimator):
                 write_text(scratch / LOG, log_text(self.history))
             if self.certificate is not None:
                 self.certificate.save(scratch)
+            if run is not None:
+                write_text(scratch / RUN, run_text(run))
 
     @property
     def settings(self) -> PyramidConfig | None:
@@ -379,3 +390,9 @@ def _listed(texts: Iterable[Any]) -> list[Any]:
     """The texts as a list, or the encoded ones as they are."""
     is_encoded = isinstance(texts, list) and texts and isinstance(texts[0], Encoded)
     return texts if is_encoded else check_texts(texts)  # type: ignore[return-value]
+
+
+def _labels_of(teacher: PyramidClassifier) -> Labels:
+    """What a teacher predicts; raises if it is no trained classifier."""
+    check_kind("teacher", teacher, PyramidClassifier, "load one with PyramidClassifier.load(folder)")
+    return teacher.known_labels()

@@ -13,7 +13,7 @@ from .core.coreset import CentersPerStep, centers_in_a_step
 from .core.distances import METRICS
 from .core.selectors import get_selector
 from .cost import PLACEMENTS, Cost, Placement, Sizes
-from .errors import PyramidError
+from .errors import PyramidError, shown
 from .schedule.base import Schedule
 from .schedule.kinds import AdaptiveSchedule, StridedSchedule
 
@@ -47,6 +47,8 @@ class PyramidConfig:
         cls_only: Compute only CLS in the last layer, as a classifier reads nothing else of it. Changes no logit.
         rest_from: Only CLS is computed from this layer on. The other tokens rest: CLS reads them as they were before
             this layer. Changes logits, unless it is the last layer. The schedule must be done by then.
+        skip: Numbers of layers that are left out, as in a model with fewer layers. A layer that is left out reduces
+            nothing; the next one that runs then reduces to its own length.
         seed: Seed of the selector "random" in evaluation.
 
     Example:
@@ -65,6 +67,7 @@ class PyramidConfig:
     within: int | None = None
     cls_only: bool = True
     rest_from: int | None = None
+    skip: tuple[int, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -85,6 +88,7 @@ class PyramidConfig:
         check_flag("cls_only", self.cls_only)
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
+        object.__setattr__(self, "skip", _layer_numbers("skip", self.skip))
         centers = self.centers_per_step
         centers_in_a_step(centers if isinstance(centers, Hashable) else str(centers), 2)
         self._check_combination()
@@ -147,13 +151,14 @@ class PyramidConfig:
             with_keys: Layers that compute only CLS still compute keys and values of all tokens, as with 8-bit weights.
         """
         cost = Cost.of(
-            (n,) * len(kept) if self.reduce == "replace" else kept,
+            self.run_lengths((n,) * len(kept) if self.reduce == "replace" else kept),
             n,
             sizes.hidden_size,
             sizes.intermediate_size,
             placement=self.placement or "middle",
             cls_layers=self.cls_layers(len(kept)),
             heads=None if with_keys else sizes.heads,
+            layers=len(kept),
         )
         return dataclasses.replace(cost, macs=cost.macs + self._projecting(kept, n, sizes.hidden_size))
 
@@ -164,7 +169,8 @@ class PyramidConfig:
         """
         if self.metric != "sensitivity":
             return 0
-        seen = list(zip([n, *kept], kept, strict=False))[: len(kept) - self.cls_layers(len(kept))]
+        run = self.run_lengths(kept)
+        seen = list(zip([n, *run], run, strict=False))[: len(run) - self.cls_layers(len(kept))]
         if isinstance(self.schedule, AdaptiveSchedule):  # it compares in order to know whether to reduce
             compared = [before for before, _ in seen[self.schedule.first_layer - 1 : self.schedule.done_at(len(kept))]]
         else:
@@ -172,12 +178,26 @@ class PyramidConfig:
         return sum(compared) * hidden_size * min(SENSITIVITY_RANK, hidden_size)
 
     def cls_layers(self, layers: int) -> int:
-        """How many of the last layers compute only CLS, in a model with `layers` layers."""
-        return int(self.cls_only) if self.rest_from is None else layers - self.rest_from + 1
+        """How many of the last layers that run compute only CLS, in a model with `layers` layers."""
+        resting = range(layers + 1 if self.rest_from is None else self.rest_from, layers + 1)
+        return max(int(self.cls_only), len(set(resting) - set(self.skip)))
+
+    def run_lengths(self, lengths: Sequence[int]) -> list[int]:
+        """The lengths of the layers that run, of those of all layers.
+
+        Example:
+            >>> PyramidConfig(schedule=Schedule.constant(0.5), skip=(2,)).run_lengths([8, 4, 2])
+            [8, 2]
+        """
+        return [length for layer, length in enumerate(lengths, start=1) if layer not in self.skip]
 
     def check(self, layers: int) -> None:
         """Raises unless these settings fit a model with `layers` layers."""
         self.schedule.check(layers)
+        for layer in self.skip:
+            check_layer("skip", layer, layers)
+        if len(self.skip) == layers:
+            raise PyramidError(f"skip leaves out all {layers} layers; leave at least one")
         if self.rest_from is None:
             return
         check_layer("rest_from", self.rest_from, layers)
@@ -197,8 +217,10 @@ class PyramidConfig:
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_dict` makes an equal config."""
         data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if self.rest_from is None:  # not written, as in versions without it
-            del data["rest_from"]
+        data["skip"] = list(self.skip)
+        for name in ("rest_from", "skip"):  # not written while unused, as in versions without them
+            if not data[name]:
+                del data[name]
         return {"format": FORMAT_VERSION, **data, "schedule": self.schedule.to_dict()}
 
     @classmethod
@@ -220,3 +242,14 @@ class PyramidConfig:
             raise PyramidError("a saved pyramid needs a 'schedule'; the config is damaged")
         fields["schedule"] = Schedule.from_dict(fields["schedule"])
         return cls(**{key: value for key, value in fields.items() if key in known})
+
+
+def _layer_numbers(name: str, values: Any) -> tuple[int, ...]:
+    """Numbers of layers, ascending; raises for anything else and for a number that is there twice."""
+    if not isinstance(values, list | tuple):
+        raise PyramidError(f"{name} must be a list of layers, got {shown(values)}; give (3, 6), or () for none")
+    for value in values:
+        check_int(f"each of {name}", value, 1, "layers are counted from 1")
+    if len(set(values)) != len(values):
+        raise PyramidError(f"{name} names a layer twice: {list(values)}")
+    return tuple(sorted(values))

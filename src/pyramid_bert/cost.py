@@ -64,6 +64,7 @@ class Cost:
         placement: Placement = "middle",
         cls_layers: int = 0,
         heads: int | None = None,
+        layers: int | None = None,
     ) -> Cost:
         """The cost of the `lengths` that a schedule gives for an input of `n` tokens.
 
@@ -77,6 +78,7 @@ class Cost:
                 dense model computes them for all tokens.
             heads: Attention heads of a model that needs no keys and values in these layers, as BERT in inference
                 (docs/design/0017-reading-without-keys.md); None counts them for every token.
+            layers: Layers of the dense model; as many as there are `lengths` if not given.
         """
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
         if hidden_size < 1 or inner < 1 or (heads is not None and heads < 1):
@@ -87,7 +89,7 @@ class Cost:
         seen, awake = list(zip(attention, feed_forward, strict=True)), len(lengths) - cls_layers
         macs = sum(_layer_macs(keys, keys, fed, hidden_size, inner) for keys, fed in seen[:awake])
         macs += sum(_cls_macs(keys, hidden_size, inner, heads) for keys in attention[awake:])
-        return cls(macs=macs, dense_macs=len(lengths) * _layer_macs(n, n, n, hidden_size, inner))
+        return cls(macs=macs, dense_macs=(layers or len(lengths)) * _layer_macs(n, n, n, hidden_size, inner))
 
 
 def tokens_seen(lengths: Sequence[int], n: int, placement: Placement = "middle") -> tuple[list[int], list[int]]:

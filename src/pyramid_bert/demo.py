@@ -15,10 +15,12 @@ from typing import Literal
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .bench.ledger import Ledger, measure
 from .bench.workload import Workload
+from .boundary import printable
 from .classifier import PyramidClassifier
 from .errors import DataError, PyramidError
 from .explain.terminal import token_pyramid
@@ -139,10 +141,9 @@ def run_demo(
         return
     console.print(_table(trained, accuracy, parameters, ledger))
     console.print(token_pyramid(trained["pyramid"].explain(SENTENCE)))
-    if save:
-        console.print(f'\ntry: pyramid-bert explain {save} "your own sentence" --html pyramid.html')
-    else:
-        console.print("\nTo keep the model and play with it: pyramid-bert demo --save my-demo")
+    name = escape(printable(str(save)))
+    own = f'try: pyramid-bert explain {name} "your own sentence" --html pyramid.html'
+    console.print(f"\n{own}" if save else "\nTo keep the model and play with it: pyramid-bert demo --save my-demo")
 
 
 def _train(

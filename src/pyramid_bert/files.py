@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import glob
 import json
 import math
 import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError
 
@@ -26,6 +28,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+_UNFINISHED = ".unfinished"  # ends the name of a scratch file or folder
 
 # ---- files ----
 
@@ -49,7 +52,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
     """
     check_writable_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
     os.close(descriptor)
     scratch = Path(name)
     try:
@@ -115,7 +118,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     target = target.resolve()
     check_writable(target)
     recover_folder(target)
-    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=_UNFINISHED))
     try:
         with _told(target):
             yield scratch
@@ -133,7 +136,7 @@ def recover_folder(target: Path) -> None:
     """Puts back a folder that a stopped process had moved aside to replace it."""
     if target.exists():
         return
-    for aside in sorted(target.parent.glob(f".{target.name}.old.*/{target.name}")):
+    for aside in sorted(target.parent.glob(f".{glob.escape(target.name)}.old.*/{glob.escape(target.name)}")):
         os.replace(aside, target)
         shutil.rmtree(aside.parent, ignore_errors=True)
         return
@@ -181,32 +184,53 @@ def _exchange_call() -> tuple[Any, tuple[int, ...]]:
 # ---- one writer ----
 
 
+def take_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
+    """The lock of a file, or None while another process has it; any number of processes can hold a shared one.
+
+    Closing the returned file releases the lock. The system does so too when the process ends, however it ends.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, "a")  # noqa: SIM115 - the lock lives as long as the file is open
+    for attempt in range(3):  # whoever only asks for its state holds it for a moment
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02 * attempt)
+        else:
+            return file
+    file.close()
+    return None
+
+
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Holds the right to write `path`; raises while another process has it. A process that dies gives it up."""
-    if fcntl is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Holds the right to write `path`; raises while another process has it. A process that dies gives it up.
+
+    Scratch files that such a process left are removed.
+    """
     lock = path.with_name(f".{path.name}.lock")
-    while True:
-        file = open(lock, "a")  # noqa: SIM115 - the lock lives as long as the file is open
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            raise PyramidError(
-                f"another process is writing {path}; wait until it has ended, or name another output"
-            ) from error
+    while (file := take_lock(lock)) is not None:
         # Its last owner removes the file: the lock of a file that is gone holds nobody off.
         if lock.exists() and os.fstat(file.fileno()).st_ino == lock.stat().st_ino:
             break
         file.close()
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        file.close()
+    if file is None:
+        raise PyramidError(f"another process is writing {path}; wait until it has ended, or name another output")
+    with file:
+        try:
+            _remove_unfinished(path)
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _remove_unfinished(path: Path) -> None:
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{_UNFINISHED}"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 # ---- checks before any work is done ----

@@ -11,6 +11,7 @@ from typing import Any
 from .boundary import read_object
 from .errors import PyramidError
 
+RUN = "run.json"  # identifies the run that a folder belongs to
 START_OVER = "pass --restart to start over (in Python: remove the folder)"
 _CHUNK = 1 << 20
 

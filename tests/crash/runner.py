@@ -162,6 +162,18 @@ def _train() -> Case:
     return Case(lambda folder: _labelled(folder, 300), words, _model)
 
 
+def _recipe() -> Case:
+    def words(folder: Path) -> list[object]:
+        given = ["train", "--model", folder / "dense", "--train", folder / "train.csv", "--out", folder / "out"]
+        return [*given, "--speedup", 1.4, "--ideal", "--epochs", 1, "--batch-size", 16, "--device", "cpu"]
+
+    def prepare(folder: Path) -> None:
+        _dense(folder)
+        _labelled(folder, 300)
+
+    return Case(prepare, words, _model)
+
+
 def _speedup() -> Case:
     def prepare(folder: Path) -> None:
         _dense(folder)
@@ -231,6 +243,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "predict-parquet": lambda: _predict("in.parquet", "out.parquet"),
     "predict-gzip": lambda: _predict("in.csv.gz", "out.csv.gz"),
     "train": _train,
+    "train-speedup": _recipe,
     "speedup": _speedup,
     "study": _study,
 }

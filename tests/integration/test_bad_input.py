@@ -96,7 +96,7 @@ def test_model_folders(tmp_path, tiny_model_dir):
 
 
 def test_a_hub_name_that_cannot_be_had():
-    with pytest.raises(CheckpointError, match="neither a folder nor a model that the hub gives: no/such-model"):
+    with pytest.raises(CheckpointError, match="no model folder at no/such-model, and the hub gave none"):
         PyramidClassifier.from_pretrained("no/such-model", SCHEDULE)
 
 

@@ -13,7 +13,7 @@ from pyramid_bert import PyramidClassifier, PyramidError, Schedule, is_pyramid
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.bench.timing import Timing
 from pyramid_bert.cli import main
-from pyramid_bert.cli.speedup import comparison
+from pyramid_bert.cli.speedup import compared
 from pyramid_bert.errors import DataError, UnknownNameError
 from pyramid_bert.families import pyramid_settings
 from pyramid_bert.families.bert import BertHalves
@@ -189,7 +189,7 @@ def test_a_regressor(learner_dir, sentiment):
 def test_an_error_is_shown_in_the_labels_unit_and_shares_as_per_cent(found):
     numbers = {"spearman": 0.5, "pearson": 0.25, "rmse": 2.5}
     report = replace(found, dense_metrics=numbers, metrics={**numbers, "rmse": 2.75, "spearman": 0.45})
-    columns = [list(column.cells) for column in comparison(report).columns]
+    columns = [list(column.cells) for column in compared(report).columns]
     rows = {row[0]: list(row[1:]) for row in zip(*columns, strict=True)}
     assert rows["spearman"] == ["50.0", "45.0", "-5.0"]
     assert rows["rmse"] == ["2.5000", "2.7500", "+0.2500"]

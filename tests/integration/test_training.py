@@ -57,6 +57,12 @@ def test_a_killed_command_goes_on_where_it_was(tiny_model_dir, tmp_path, sentime
     assert not checkpoints.exists()
 
 
+def test_one_fit_at_a_time_writes_to_a_folder(tiny_model_dir, tmp_path, sentiment):
+    with only_writer(tmp_path / "run"), pytest.raises(PyramidError, match="another process is writing"):
+        fresh(tiny_model_dir).fit(*sentiment(20), **FAST, output_dir=tmp_path / "run")
+    assert list((tmp_path / "run").glob("*")) == []
+
+
 def test_train_resumes_its_own_work_or_starts_over(capsys, tiny_model_dir, tmp_path, sentiment_files):
     def call(*more):
         words = ("train", "--model", tiny_model_dir, "--out", tmp_path / "out", "--epochs", 1, *more)

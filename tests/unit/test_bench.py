@@ -230,6 +230,12 @@ def run_bench(*words):
     return main([str(word) for word in words])
 
 
+def test_bench_prints_the_name_of_a_file_as_it_is(saved, tmp_path, capsys):
+    named = (tmp_path / "in.csv").rename(tmp_path / "[bold]x[-b].csv")
+    assert run_bench(*saved[:3], "--data", named, "--rounds", 1) == 0
+    assert "[bold]x[-b].csv" in "".join(capsys.readouterr().out.split())
+
+
 def test_bench_cuts_texts_as_the_saved_classifier_does(saved, capsys):
     assert run_bench(*saved, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["workload"]["padded_length"] == 8

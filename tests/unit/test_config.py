@@ -29,6 +29,7 @@ VALID = [
     PyramidConfig(schedule=STRIDED, selector="pool"),
     PyramidConfig(schedule=EXPONENTIAL, selector="cluster", metric="cosine", within=8),
     PyramidConfig(schedule=EXPONENTIAL, rest_from=4),
+    PyramidConfig(schedule=EXPONENTIAL, skip=(2, 5)),
     PyramidConfig(schedule=Schedule.adaptive(0.25)),
 ]
 
@@ -38,9 +39,10 @@ VALID = [
 
 def test_the_defaults():
     choosing = {"selector": "coreset", "centers_per_step": 1, "metric": "euclidean", "within": None, "seed": 0}
-    reducing = {"reduce": "merge", "weighted": False, "placement": "middle", "cls_only": True, "rest_from": None}
+    reducing = {"reduce": "merge", "weighted": False, "placement": "middle", "cls_only": True}
+    resting = {"rest_from": None, "skip": ()}
     found = dataclasses.asdict(PyramidConfig(schedule=EXPONENTIAL))
-    assert found == {"schedule": found["schedule"], **choosing, **reducing}
+    assert found == {"schedule": found["schedule"], **choosing, **reducing, **resting}
     explicit = PyramidConfig(schedule=EXPONENTIAL, reduce="drop", placement="end")
     assert (explicit.reduce, explicit.placement) == ("drop", "end")
 
@@ -70,6 +72,7 @@ def test_round_trip_through_json(config):
     assert data["format"] == FORMAT_VERSION == 1
     assert data["schedule"] == config.schedule.to_dict()
     assert ("rest_from" in data) == (config.rest_from is not None)
+    assert ("skip" in data) == bool(config.skip)
 
 
 def test_replace_makes_a_changed_and_validated_copy():

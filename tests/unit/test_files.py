@@ -153,6 +153,19 @@ def test_one_process_writes_at_a_time(tmp_path):
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, replacing):
+    path, other = tmp_path / "out[1]", tmp_path / ".out[1].mine"
+    other.write_text("not ours")
+    code = "import os, sys; from pyramid_bert import files; from pathlib import Path\n"
+    code += "with getattr(files, sys.argv[2])(Path(sys.argv[1])): os._exit(9)"
+    subprocess.run([sys.executable, "-c", code, str(path), replacing.__name__], check=False)
+    assert len(leftovers(tmp_path)) == 2
+    with only_writer(path):
+        pass
+    assert leftovers(tmp_path) == [other.name]
+
+
 def test_an_input_is_not_its_own_output(tmp_path):
     source = tmp_path / "in.csv"
     source.write_text("text\na\n")

@@ -264,22 +264,25 @@ def test_a_schedule_and_a_speedup_exclude_each_other(command, tiny_model_dir, tm
     assert "--speedup finds the schedule" in capsys.readouterr().err
 
 
-def test_train_with_a_speedup_trains_that_pyramid(known_costs, tiny_model_dir, tmp_path, capsys, monkeypatch):
+def test_train_with_a_selector_and_a_speedup_finds_a_schedule(
+    known_costs, tiny_model_dir, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(Solver, "_measured", lambda *args: 1.5)
     data = tmp_path / "train.csv"
     rows = [("a fine film about life", "good"), ("a dull story", "bad")] * 8
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
     out = tmp_path / "out"
     call = ["train", "--model", str(tiny_model_dir), "--train", str(data), "--out", str(out), "--epochs", "1"]
+    coreset = ["--selector", "coreset"]
     with monkeypatch.context() as stopped:
         stopped.setattr(PyramidClassifier, "fit", lambda *args, **kwargs: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert main([*call, "--speedup", "1.5"]) == 130
+        assert main([*call, "--speedup", "1.5", *coreset]) == 130
     assert "for 1.5x over dense, length-sorted" in capsys.readouterr().err
     # It goes on with the schedule that it began with: nothing is timed again.
     monkeypatch.setattr(speed_module, "calibrate", None)
-    assert main([*call, "--speedup", "1.3"]) == 1
+    assert main([*call, "--speedup", "1.3", *coreset]) == 1
     assert "different: --speedup" in capsys.readouterr().err
-    assert main([*call, "--speedup", "1.5"]) == 0
+    assert main([*call, "--speedup", "1.5", *coreset]) == 0
     assert PyramidClassifier.load(out).settings.schedule.min_tokens == 2
 
 

@@ -183,6 +183,7 @@ def _work(
         # A batch is as wide as its widest row, at every layer.
         slots = (n,) * sizes.layers if kept is None else [max(of) for of in zip(*(kept[i] for i in batch), strict=True)]
         cost = settings.cost(slots, n, sizes, with_keys=roofline.heads is None)
+        slots = slots if kept is None else settings.run_lengths(slots)
         how: dict[str, Any] = {"placement": settings.placement or "middle"}
         work["token_layers"] += rows * sum(tokens_seen(slots, n, **how)[0])
         work["macs"] += rows * (cost.dense_macs if kept is None else cost.macs)

@@ -44,7 +44,9 @@ _EPILOG = """examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
-    args = _parser().parse_args(argv)
+    args, unknown = _parser().parse_known_args(argv)
+    if unknown:  # argparse would show the usage of all commands, not of this one
+        args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         args.run(args)
     except SystemExit:
@@ -95,5 +97,5 @@ def _parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.add_argument("--debug", action="store_true", help="show the full traceback of an error")
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, command=command)
     return parser

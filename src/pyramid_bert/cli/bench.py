@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from ..boundary import printable
 from ..checks import check_number
 from ..errors import UsageError
 from . import options
-from .options import messages, numbers, steps_shown
+from .options import numbers, steps_shown
 
 if TYPE_CHECKING:
     from ..bench.ledger import Ledger
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--size", choices=SIZES, default="base", help="without --model: size of a random BERT")
     group.add_argument("--data", metavar="FILE", help="texts to run on; without it, random rows of --n tokens")
     group.add_argument("--n", default="128", metavar="N[,N]", help="lengths of the random rows, in turn (default: 128)")
-    group.add_argument("--rows", type=int, default=32, help="random rows, or rows of --data to use (default: 32)")
+    group.add_argument("--rows", type=int, help="rows of --data to use (default: 256), or random rows (default: 32)")
     group.add_argument("--max-length", type=int, metavar="N", help="cut longer texts (default: as saved), pad a to N")
     group.add_argument("--batch-size", default="32", metavar="B[,B]", help="batch sizes to measure (default: 32)")
     group.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
@@ -105,11 +107,12 @@ def run(args: argparse.Namespace) -> None:
         row["solution"] = solution.to_dict()
     _show(args, data, [ledger_table(ledger, effect) for ledger in ledgers])
     for solution in solutions:
-        messages().print(solution_text(solution))
+        options.say(solution_text(solution))
 
 
 def _check_call(args: argparse.Namespace, batch_sizes: list[int]) -> None:
     """Raises for options that hold a wrong value or do not fit together."""
+    args.rows = (256 if args.data else 32) if args.rows is None else args.rows
     if min(batch_sizes) < 1 or args.rounds < 1 or args.rows < 1:
         raise UsageError("--batch-size, --rounds and --rows must be at least 1")
     if args.threads is not None:
@@ -209,8 +212,9 @@ def ledger_table(ledger: Ledger, difference: dict[str, float] | None = None) -> 
     )
     table = Table(
         title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, in batches of {ledger.batch_size}{how}",
-        caption=f"{work['source']}; {machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}; "
-        f"medians of {ledger.rounds} interleaved rounds. Ideal: the ratio of multiply-accumulates. Roofline: reading "
+        caption=f"{escape(printable(work['source']))}; {machine['cpu']}, {machine['threads']} threads, "
+        f"torch {machine['torch']}; medians of {ledger.rounds} interleaved rounds. Ideal: the ratio of "
+        "multiply-accumulates. Roofline: reading "
         f"weights at {ledger.roofline.bytes_per_second / 1e9:.0f} GB/s and multiplying at "
         f"{ledger.roofline.macs_per_second / 1e9:.0f} GMAC/s, at once or in turn.{effect}",
     )
@@ -267,7 +271,7 @@ def solution_text(solution: Solution) -> str:
     """What the solver found, in a sentence."""
     measured = "" if solution.measured is None else f", measured {solution.measured:.2f}x"
     options = " ".join(
-        f"--{name.replace('_', '-')} {value}"
+        f"--{name.replace('_', '-')} {value:.4g}"
         for name, value in solution.schedule.to_dict().items()
         if name in ("keep_ratio", "first_layer", "last_layer", "min_tokens")
     )

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -22,6 +23,7 @@ from ..schedule.base import Schedule
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
     from ..lab.glue.tasks import Task
+    from ..text.labels import Labels
     from ..text.tables import Table
 
 SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided", "adaptive")
@@ -57,14 +59,10 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{option}", type=kind, metavar=metavar, help=text)
 
 
-def add_speedup_option(parser: argparse.ArgumentParser) -> None:
-    """--speedup, instead of a schedule."""
-    parser.add_argument(
-        "--speedup",
-        type=float,
-        metavar="X",
-        help="find the schedule that is X times faster than the dense model on length-sorted batches, on this machine",
-    )
+def add_speedup_option(parser: argparse.ArgumentParser, what: str = "find the schedule that is") -> None:
+    """--speedup, instead of a schedule; `what` is done about it."""
+    faster = "X times faster than the dense model on length-sorted batches, on this machine"
+    parser.add_argument("--speedup", type=float, metavar="X", help=f"{what} {faster}")
 
 
 def add_optimize_option(parser: Any) -> None:
@@ -219,6 +217,14 @@ def read_data(path: str, args: argparse.Namespace, *, labels: bool = True) -> Ta
     )
 
 
+def has_labels(path: str, args: argparse.Namespace) -> bool:
+    """Whether the first row of a file has the label's column, or the call names one."""
+    from ..text.tables import iterate_rows
+
+    first = next(iterate_rows(Path(path)), None)
+    return args.label_column != LABEL or (first is not None and args.label_column in first[1])
+
+
 def add_task_option(parser: argparse.ArgumentParser) -> None:
     """--task."""
     names = "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or imdb"
@@ -254,6 +260,17 @@ def encoded(classifier: PyramidClassifier, table: Table, remedy: str) -> Table:
     """The table with its texts as token ids, so that each is tokenized once. Errors name the file and the row."""
     items: Any = classifier.encode(table.texts, where=table.where, remedy=remedy)
     return replace(table, texts=items)
+
+
+def name_classes(classifier: PyramidClassifier, known: Labels, seed: int, new_classes: bool) -> None:
+    """Lets the classifier predict a task's classes by name; one that learned the class numbers keeps them."""
+    have = classifier.labels
+    if have is not None and have.classes == known.classes:
+        classifier.labels = known
+    elif have is None or have.classes != tuple(range(known.outputs)):
+        if have is not None and not new_classes:
+            have.check_replaceable(known)
+        classifier.new_head(known, seed)
 
 
 def evaluate_all(classifier: PyramidClassifier, tables: dict[str, Table], batch_size: int) -> dict[str, float]:

@@ -26,7 +26,8 @@ from ..checks import check_number
 from ..errors import DataError, PyramidError, UsageError
 from ..files import check_not_input, check_replaceable, check_writable, only_writer, recover_folder
 from . import options
-from .options import LABEL, messages, read_data, usage_errors
+from .compared import INTERVALS, comparison
+from .options import LABEL, read_data, usage_errors
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
     with only_writer(out):
         search = _search(args, classifier, options.encoded(classifier, table, remedy), out)
     _show(search, args)
-    messages().print(f"saved to {out}")
+    options.say(f"saved to {out}")
 
 
 def _search(args: argparse.Namespace, classifier: PyramidClassifier, table: Table, out: Path) -> Search:
@@ -130,7 +131,7 @@ def _search(args: argparse.Namespace, classifier: PyramidClassifier, table: Tabl
             )
     except KeyboardInterrupt:
         found = f"the best pyramid so far is in {out}; its speed was not measured on unseen rows"
-        messages().print(found if saved else "the search was not far enough; nothing was saved")
+        options.say(found if saved else "the search was not far enough; nothing was saved")
         raise
 
 
@@ -149,18 +150,15 @@ def _terminated_like_ctrl_c() -> Iterator[None]:
 
 def _read(args: argparse.Namespace) -> Table:
     """The rows, with labels if the file has them or the call needs them."""
-    from ..text.tables import iterate_rows
-
     if args.no_labels:
         return read_data(args.data, args, labels=False)
-    first = next(iterate_rows(Path(args.data)), None)
-    there = first is not None and args.label_column in first[1]
-    if first is not None and not there and args.metric is not None:
+    there = options.has_labels(args.data, args)
+    if not there and args.metric is not None:
         raise DataError(
             f"--metric {args.metric} needs labels, and row 1 of {args.data} has no column {args.label_column!r}; "
             "name another with --label-column, or leave out --metric to compare by agreement"
         )
-    return read_data(args.data, args, labels=there or args.label_column != LABEL)
+    return read_data(args.data, args, labels=there)
 
 
 def _check_call(args: argparse.Namespace, classifier: PyramidClassifier, table: Table) -> None:
@@ -189,14 +187,14 @@ def _show(search: Search, args: argparse.Namespace) -> None:
     if args.json:
         options.print_json(search.to_dict())
     else:
-        Console().print(comparison(search))
+        Console().print(compared(search))
     if not search.in_time:
         tried = f"{len(search.trials)} pyramid{'s' if len(search.trials) > 1 else ''} tried"
-        messages().print(f"{args.minutes:g} minutes were too short for everything, with {tried}; more may find better")
+        options.say(f"{args.minutes:g} minutes were over with {tried}; a larger --minutes may find a better one")
     low, high = min(search.by_round), max(search.by_round)
     if high - low > _VARIED * search.measured:
         rounds = f"{low:.2f}x to {high:.2f}x in {len(search.by_round)} rounds"
-        messages().print(f"timings varied between rounds: {rounds}; measure again when nothing else runs")
+        options.say(f"timings varied between rounds: {rounds}; measure again when nothing else runs")
     share = search.measured / search.wanted
     if search.target == "ideal" or _FAR_BELOW <= share <= _FAR_ABOVE:
         return
@@ -207,40 +205,21 @@ def _show(search: Search, args: argparse.Namespace) -> None:
         "costs answers; run it again when nothing else runs, or with --ideal"
     )
     found = f"asked for {search.wanted:g}x, measured {search.measured:.2f}x on the held-out rows"
-    messages().print(f"{found}: {reason}")
+    options.say(f"{found}: {reason}")
 
 
-def comparison(search: Search) -> RichTable:
+def compared(search: Search) -> RichTable:
     """Dense beside pyramid, on the rows that the search never saw."""
     from ..tune.candidates import described
 
     rounds = f"the median of {len(search.by_round)} rounds" if len(search.by_round) > 1 else "in one round"
-    table = RichTable(
-        title=f"on {search.held_out_rows} rows that the search did not see",
-        caption=f"{described(search.settings)}; the best of {len(search.trials)} on {search.trials[0].rows} other "
-        f"rows, in {search.seconds / 60:.1f} minutes. ±: half of a 95 % interval (Wilson's for accuracy and agreement, "
-        "paired for its change, else the jackknife). Ideal: multiply-accumulates at true lengths. Measured: over "
-        f"dense, length-sorted batches, in turn, on this machine, {rounds}.",
+    caption = (
+        f"{described(search.settings)}; the best of {len(search.trials)} on {search.trials[0].rows} other rows, in "
+        f"{search.seconds / 60:.1f} minutes. {INTERVALS}, {rounds}."
     )
-    table.add_column("")
-    for name in ("dense", "pyramid", "change"):
-        table.add_column(name, justify="right")
-    for name, dense in (search.dense_metrics or {}).items():
-        pyramid = (search.metrics or {})[name]
-        unit, digits = (1, 4) if name == "rmse" else (100, 1)  # an error has the labels' unit, the others are shares
-        sides = {"dense": dense, "pyramid": pyramid, "change": pyramid - dense}
-        cells = (f"{unit * x:{'+' if side == 'change' else ''}.{digits}f}" for side, x in sides.items())
-        margins = (_margin(search, name, side, unit, digits) for side in sides)
-        table.add_row(name, *map("".join, zip(cells, margins, strict=True)))
-    margin = _margin(search, "agreement", "pyramid", 100, 1)
-    table.add_row("agreement with dense", "100.0", f"{100 * search.agreement:.1f}{margin}", "")
-    for name, value in (("ideal", search.ideal), ("measured", search.measured)):
-        wanted = f" ({search.wanted:g}x wanted)" if (name == "ideal") == (search.target == "ideal") else ""
-        table.add_row(f"speed-up, {name}{wanted}", "1.00x", f"{value:.2f}x", "")
-    return table
-
-
-def _margin(search: Search, name: str, side: str, unit: int, digits: int) -> str:
-    """Half of the interval of a number; empty where there is none."""
-    interval = search.intervals.get(name, {}).get(side)
-    return "" if interval is None else f" ± {unit * (interval[1] - interval[0]) / 2:.{digits}f}"
+    wanted = {search.target: f" ({search.wanted:g}x wanted)"}
+    speedups = {
+        f"ideal{wanted.get('ideal', '')}": search.ideal,
+        f"measured{wanted.get('time', '')}": search.measured,
+    }
+    return comparison(search, f"on {search.held_out_rows} rows that the search did not see", caption, speedups)

@@ -3,7 +3,11 @@
 Words and whole numbers are classes, decimal numbers are regression targets; --target overrides that guess. Give the
 same command again to resume a stopped run: it continues from its last checkpoint and ends with the same weights, and
 only if the model, the data and the settings are the same. --restart starts over. With --teacher the pyramid starts from
-a trained dense model and also learns from its outputs.
+a trained dense model and also learns from its outputs; the training data then need no labels.
+
+--speedup X is the whole recipe: it trains the dense model (or takes the --teacher), finds the pyramid of that speed
+that will be best after training by training a few candidates for a short while, trains it with the dense model as
+teacher, and compares both on the rows of --dev. With options of selection (--selector ...) it only finds a schedule.
 
 Several processes share the work under `torchrun --nproc-per-node N -m pyramid_bert train ...` or `accelerate launch`.
 """
@@ -14,13 +18,17 @@ import argparse
 import hashlib
 import shutil
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..checks import check_number
 from ..errors import CheckpointError, PyramidError, UsageError
 from ..files import recover_folder
+from ..resuming import RUN, check_same_run
 from ..schedule.base import Schedule
 from . import options
+from .recipe import teach
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -36,7 +44,10 @@ EPILOG = """examples:
   pyramid-bert train --model path/to/bert --train ratings.csv --target number --out my-model
   pyramid-bert train --model path/to/bert --train train.csv --out as-in-the-paper \\
       --reduce drop --keep-ratio 0.25 --last-layer 3
-  pyramid-bert train --model path/to/bert --train train.csv --out twice-as-fast --speedup 2
+
+dense model and pyramid in one command; or a pyramid from a dense model and texts without labels:
+  pyramid-bert train --model path/to/bert --train train.csv --dev dev.csv --speedup 2.5 --out fast
+  pyramid-bert train --teacher my-dense-model --train texts.csv --dev dev.csv --speedup 2.5 --out fast
 
 a GLUE task, dense first, then a pyramid that learns from it:
   pyramid-bert train --model path/to/bert --task sst2 --data glue --dense --out dense-model
@@ -60,6 +71,7 @@ _DISTILLATION: dict[str, tuple[type, str, str]] = {
     "distill_weight": (float, "W", "the teacher's share of the loss, 0-1 (default: 0.5)"),
     "hidden_weight": (float, "W", "weight of matching the teacher's CLS vectors (default: 0)"),
 }
+_RESULT_OPTIONS = ("target", "new_classes", "dense", "speedup", "ideal", "task")
 _TEXTS_TO_TIME, _SOLVED = 1000, "schedule.json"
 
 
@@ -86,7 +98,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_settings(group, _DISTILLATION)
     options.add_data_options(parser)
     options.add_schedule_options(parser)
-    options.add_speedup_option(parser)
+    options.add_speedup_option(parser, "train the pyramid that is")
+    ideal = "with --speedup: count multiply-accumulates at true lengths, not time on this machine"
+    parser.add_argument("--ideal", action="store_true", help=ideal)
+    parser.add_argument("--save-dense", metavar="FOLDER", help="with --speedup: keep the dense model here as well")
     options.add_pyramid_options(parser)
     options.add_device_option(parser)
     options.add_json_option(parser)
@@ -105,9 +120,10 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("--dense keeps every token; leave out --speedup and the schedule options")
     out = Path(args.out)
     recover_folder(out)
-    if (out / "config.json").exists() and not args.overwrite:
-        raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
     task = options.task_from(args)
+    is_there = (out / "config.json").exists() and not args.overwrite
+    if is_there and not (out / RUN).exists():
+        raise _taken(out)
     train, dev = _read(args, task)
 
     from ..classifier import WRITTEN
@@ -127,14 +143,18 @@ def run(args: argparse.Namespace) -> None:
         if schedule is not None:
             PyramidConfig(schedule=schedule, **pyramid)
     _take_defaults(args, task)
-    known = _check_labels(train, dev, settings, task, args.target)
+    known = _check_labels(train, dev, settings, task, args.target) if train.labels else None
     # Trained in float32, whatever the weights are saved in: --bf16 is mixed precision.
     pyramid |= {"schedule": "dense" if args.dense else schedule, "max_length": args.max_length}
     pyramid |= {"device": args.device, "dtype": "float32"}
+    this = _identity(args, settings, pyramid, train)
     with only_writer(out) if first_process() else nullcontext():
         if args.restart and first_process():
             shutil.rmtree(out / "checkpoints", ignore_errors=True)
-        _train(args, settings, pyramid, known, train, dev)
+        if is_there:
+            _finish(args, this, settings, dev)
+        else:
+            (teach if _has_recipe(args) else _train)(args, settings, pyramid, this, known, train, dev)
     leave()
 
 
@@ -142,13 +162,15 @@ def _train(
     args: argparse.Namespace,
     settings: TrainSettings,
     pyramid: dict[str, Any],
-    known: Labels,
+    this: dict[str, Any],
+    known: Labels | None,
     train: Table,
     dev: dict[str, Table],
 ) -> None:
     """Trains on checked data, saves and evaluates."""
     from ..classifier import PyramidClassifier
     from ..runtimes.processes import first_process
+    from ..tune.candidates import described
 
     out, start = Path(args.out), args.model or args.teacher
     classifier = PyramidClassifier.from_pretrained(start, **pyramid)
@@ -157,13 +179,15 @@ def _train(
     dev = {prefix: options.encoded(classifier, table, remedy) for prefix, table in dev.items()}
     if args.speedup is not None:  # while a trained head is still there
         _speed_up(classifier, train, settings.eval_batch_size, args)
-    if known.numbered and args.teacher is None:
-        _name_classes(classifier, known, settings.seed, args.new_classes)
+    if known is not None and known.numbered and args.teacher is None:
+        options.name_classes(classifier, known, settings.seed, args.new_classes)
+    if classifier.settings is not None and first_process():
+        options.say(f"pyramid: {described(classifier.settings)}")
     watched = next(iter(dev.values()), None)
-    args.goes_on = lambda: any((out / "checkpoints").glob("checkpoint-*/trainer_state.json"))
+    args.goes_on = lambda: any((out / "checkpoints").rglob("checkpoint-*/trainer_state.json"))
     classifier.fit(
         train.texts,
-        train.labels,
+        train.labels or None,
         settings=settings,
         teacher=PyramidClassifier.load(args.teacher, device=args.device) if args.teacher else None,
         dev=(watched.texts, watched.labels) if watched else None,
@@ -173,15 +197,63 @@ def _train(
         log_dir=args.log_dir,
     )
     if first_process():
-        classifier.save(out)
+        classifier.save(out, run=this)
         options.say(f"saved to {out}")
         if dev:
             options.report(options.evaluate_all(classifier, dev, settings.eval_batch_size), args.json)
 
 
+def _identity(
+    args: argparse.Namespace, settings: TrainSettings, pyramid: dict[str, Any], train: Table
+) -> dict[str, Any]:
+    """What identifies this run: all that its result depends on."""
+    from ..families.loading import model_digests
+    from ..text.sampling import table_hash
+
+    schedule = pyramid["schedule"]
+    named = {f"--{name.replace('_', '-')}": getattr(args, name) for name in _RESULT_OPTIONS}
+    selection = {name: value for name, value in pyramid.items() if name != "device"}
+    return {
+        **named,
+        **asdict(settings),
+        "selection": {**selection, "schedule": schedule.to_dict() if isinstance(schedule, Schedule) else schedule},
+        "model": model_digests(args.model) if args.model else None,
+        "teacher": model_digests(args.teacher) if args.teacher else None,
+        "training data": table_hash(train),
+    }
+
+
+def _finish(args: argparse.Namespace, this: dict[str, Any], settings: TrainSettings, dev: dict[str, Table]) -> None:
+    """Evaluates the model in --out, if this command trained it and was stopped after that; else refuses."""
+    from ..classifier import PyramidClassifier
+    from ..runtimes.processes import first_process
+
+    out = Path(args.out)
+    try:
+        check_same_run(out / RUN, this, PyramidError)
+    except PyramidError as error:
+        raise _taken(out) from error
+    if first_process():
+        options.say(f"{out} holds the model that this command trains; --overwrite trains it again")
+        if dev:
+            classifier = PyramidClassifier.load(out, device=args.device)
+            options.report(options.evaluate_all(classifier, dev, settings.eval_batch_size), args.json)
+
+
+def _taken(out: Path) -> PyramidError:
+    return PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
+
+
+def _has_recipe(args: argparse.Namespace) -> bool:
+    """Whether --speedup stands for the whole recipe: no option names a selection of the user's own."""
+    return args.speedup is not None and not options.pyramid_settings_from(args)
+
+
 def _check_call(args: argparse.Namespace) -> None:
     """Raises for options that do not fit together, before anything is read."""
     options.check_task_call(args)
+    if args.speedup is not None:
+        check_number("--speedup", args.speedup, 1, 1000, "2 means twice as fast", error=UsageError)
     has_task, has_dev = args.task is not None, args.dev is not None
     without_teacher = [name for name in _DISTILLATION if getattr(args, name) is not None and args.teacher is None]
     for wrong, message in (
@@ -193,7 +265,16 @@ def _check_call(args: argparse.Namespace) -> None:
             not args.model and not args.teacher,
             "give the model to start from with --model, or a --teacher to start from",
         ),
-        (without_teacher, f"--{''.join(without_teacher[:1]).replace('_', '-')} goes with --teacher"),
+        (
+            without_teacher and not _has_recipe(args),
+            f"--{''.join(without_teacher[:1]).replace('_', '-')} goes with --teacher",
+        ),
+        (
+            args.model and args.teacher and _has_recipe(args),
+            "with --speedup the pyramid starts from the --teacher; leave out --model",
+        ),
+        ((args.ideal or args.save_dense) and not _has_recipe(args), "--ideal and --save-dense go with --speedup alone"),
+        (args.save_dense and args.teacher, "--save-dense keeps a dense model that is trained; leave out --teacher"),
         (
             args.patience is not None and not has_task and not has_dev,
             "--patience needs data to evaluate on after each epoch; name it with --dev",
@@ -206,7 +287,9 @@ def _check_call(args: argparse.Namespace) -> None:
 def _read(args: argparse.Namespace, task: Task | None) -> tuple[Table, dict[str, Table]]:
     """The training data, and the dev data by the prefix of their metrics."""
     if task is None:
-        return options.read_data(args.train, args), {"": options.read_data(args.dev, args)} if args.dev else {}
+        labelled = args.teacher is None or options.has_labels(args.train, args)
+        train = options.read_data(args.train, args, labels=labelled)
+        return train, {"": options.read_data(args.dev, args)} if args.dev else {}
     from ..lab.glue.tasks import load_task
 
     return load_task(task.name, args.data), options.dev_tables(task, args.data)
@@ -249,24 +332,13 @@ def _check_labels(
     return known
 
 
-def _name_classes(classifier: PyramidClassifier, known: Labels, seed: int, new_classes: bool) -> None:
-    """Lets the classifier predict a task's classes by name; one that learned the class numbers keeps them."""
-    have = classifier.labels
-    if have is not None and have.classes == known.classes:
-        classifier.labels = known
-    elif have is None or have.classes != tuple(range(known.outputs)):
-        if have is not None and not new_classes:
-            have.check_replaceable(known)
-        classifier.new_head(known, seed)
-
-
 def _speed_up(classifier: PyramidClassifier, train: Table, batch_size: int, args: argparse.Namespace) -> None:
     """Finds the schedule on a sample of the training texts, and gives it to the classifier."""
     from ..boundary import translating
     from ..families.hub import apply_settings
     from ..families.loading import model_digests
     from ..files import write_text
-    from ..resuming import START_OVER, check_same_run, run_text
+    from ..resuming import START_OVER, run_text
     from .bench import solution_text, solve_and_apply
 
     record = Path(args.out) / "checkpoints" / _SOLVED

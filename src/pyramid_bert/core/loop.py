@@ -145,6 +145,7 @@ class Plan:
         cls_only: The last layer computes only CLS.
         rest_from: Only CLS is computed from this layer on; None for no layer.
         voters: Whose attention the selector needs.
+        skip: Numbers of layers that are left out.
     """
 
     layers: Sequence[Any]
@@ -154,6 +155,7 @@ class Plan:
     cls_only: bool = False
     rest_from: int | None = None
     voters: Voters | None = None
+    skip: tuple[int, ...] = ()
 
     def steps(
         self, counts: Sequence[int], *, dense: bool = False, whole: bool = False, seed: int = 0
@@ -162,17 +164,19 @@ class Plan:
 
         Args:
             counts: Tokens of each row.
-            dense: Reduce nothing.
+            dense: Reduce nothing and leave out nothing.
             whole: Compute every token of the last layer.
             seed: Seed of random choices; each layer adds its number.
         """
-        keeps = [None] * len(self.layers) if dense else self._keeps(counts)
+        numbers = [n for n in range(1, len(self.layers) + 1) if dense or n not in self.skip]
+        keeps = [None] * len(numbers) if dense else self._keeps(counts, numbers)
         if self.placement == "input":
             yield Step(0, "input", keep=keeps[0], seed=seed)
-            keeps = [None] * len(self.layers)
+            keeps = [None] * len(numbers)
         after = {"middle": self.halves[0], "end": self.halves[-1], "input": None}[self.placement]
-        for number, (layer, keep) in enumerate(zip(self.layers, keeps, strict=True), start=1):
-            final = number == len(self.layers) and self.cls_only and not whole
+        for number, keep in zip(numbers, keeps, strict=True):
+            layer = self.layers[number - 1]
+            final = number == numbers[-1] and self.cls_only and not whole
             rests = self.rest_from is not None and number >= self.rest_from and not dense
             keep = None if final or rests else keep
             for half in self.halves:
@@ -189,12 +193,12 @@ class Plan:
             if getattr(layer, "_forward_hooks", None):
                 yield Step(number, "end", layer)
 
-    def _keeps(self, counts: Sequence[int]) -> list[Keep | None]:
-        """What each layer keeps; None where that is everything."""
-        layers = len(self.layers)
+    def _keeps(self, counts: Sequence[int], numbers: Sequence[int]) -> list[Keep | None]:
+        """What each of the layers with these numbers keeps; None where that is everything."""
         if isinstance(self.schedule, AdaptiveSchedule):
-            return [self._covering(self.schedule, counts, number) for number in range(1, layers + 1)]
-        lengths = list(zip(*(self.schedule.lengths(n, layers) for n in counts), strict=True))
+            return [self._covering(self.schedule, counts, number) for number in numbers]
+        every = list(zip(*(self.schedule.lengths(n, len(self.layers)) for n in counts), strict=True))
+        lengths = [every[number - 1] for number in numbers]
         before = [tuple(counts), *lengths]
         return [None if now == last else Exactly(now) for last, now in zip(before, lengths, strict=False)]
 

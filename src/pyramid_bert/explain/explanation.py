@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class LayerView:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a pyramid did to one text, layer by layer. Draws itself in a notebook and by `rich.print`.
+    """What a pyramid did to one text, layer by layer. Draws itself in a notebook, by `print` and by `rich.print`.
 
     Attributes:
         text: The text; a pair is joined with " ‖ ".
@@ -60,6 +61,13 @@ class Explanation:
         from .terminal import token_pyramid
 
         return token_pyramid(self)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        drawn = StringIO()
+        Console(file=drawn, width=100).print(self)
+        return drawn.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
         from .html import explanation_html

@@ -44,7 +44,7 @@ def pyramidize(
         selector: Which tokens stay.
         config: Everything at once, instead of the other arguments.
         **settings: The further fields of `PyramidConfig`: reduce, weighted, placement, centers_per_step, metric,
-            within, cls_only, rest_from, seed.
+            within, cls_only, rest_from, skip, seed.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification

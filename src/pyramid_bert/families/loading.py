@@ -95,5 +95,6 @@ def model_folder(path: str | Path) -> Path:
         raise CheckpointError(f"no model folder at {named}; give a folder written by save_pretrained or a hub name")
     from huggingface_hub import snapshot_download
 
-    with translating(CheckpointError, f"neither a folder nor a model that the hub gives: {named}", "check the name"):
+    remedy = "check the path, the name on the hub, or the network"
+    with translating(CheckpointError, f"no model folder at {named}, and the hub gave none of that name", remedy):
         return Path(snapshot_download(str(path), allow_patterns=_FETCHED))

@@ -92,7 +92,8 @@ def plan_and_reducer(
 ) -> tuple[Plan, Reducer]:
     """What these settings ask of the loop. `owner` is the model that holds the sensitivity."""
     selector, placement = get_selector(config.selector), config.placement or "middle"
-    plan = Plan(list(layers), halves.halves, config.schedule, placement, cls_only, config.rest_from, selector.voters)
+    resting = config.rest_from, selector.voters, config.skip
+    plan = Plan(list(layers), halves.halves, config.schedule, placement, cls_only, *resting)
     knobs = {
         "centers_per_step": config.centers_per_step,
         "within": config.within,

@@ -197,6 +197,19 @@ class Labels:
         return {**{i: i for i in range(len(names))}, **names} if self.numbered else names
 
 
+def stand_ins(taught: Labels | None, texts: int) -> list[Any]:
+    """Labels for texts that have none, where only the outputs of a teacher with the labels `taught` count.
+
+    Example:
+        >>> stand_ins(Labels(("neg", "pos")), 3), stand_ins(Labels(None), 1)
+        (['neg', 'pos', 'neg'], [0.5])
+    """
+    if taught is None:
+        raise DataError("labels are missing: give one per text, or a teacher to learn from without them")
+    every = (0.5,) if taught.classes is None else taught.classes
+    return [every[i % len(every)] for i in range(texts)]
+
+
 def read_record(path: str | Path) -> dict[str, Any]:
     """The record that `PyramidClassifier.save` writes next to the weights; empty if there is none."""
     file = Path(path) / RECORD

@@ -21,7 +21,7 @@ from uuid import UUID
 from ..boundary import one_line
 from ..errors import DataError, MissingExtraError
 from ..files import check_not_input, check_writable_file, only_writer, replacing_file, write_text
-from ..resuming import START_OVER, check_same_run, digest_of, run_text
+from ..resuming import RUN, START_OVER, check_same_run, digest_of, run_text
 from .tables import format_of, iterate_rows
 
 Rows = list[tuple[int, Mapping[str, Any]]]
@@ -89,7 +89,7 @@ def transform_file(
 
 def _open_parts(parts: Path, run: Mapping[str, Any], restart: bool) -> list[int]:
     """Makes the folder of parts, or checks that the one there is of this run; returns the rows of each part done."""
-    record = parts / "run.json"
+    record = parts / RUN
     if restart and parts.exists():
         shutil.rmtree(parts)
     if any(parts.glob("*.jsonl")):

@@ -216,7 +216,7 @@ def text_in(row: Mapping[str, Any], text_column: str, pair_column: str | None, w
 def _cell(row: Mapping[str, Any], column: str, where: str) -> Any:
     if column not in row:
         have = ", ".join(repr(name) for name in row if name is not None)
-        raise DataError(f"{where}: no column {column!r}; the columns are {have}")
+        raise DataError(f"{where}: no column {column!r}; the columns are {have}: name the one to read")
     return row[column]
 
 

@@ -3,7 +3,7 @@
 from .callbacks import LOG, log_text, quiet_transformers
 from .data import Dev, LengthSampler, TrainingData
 from .settings import TrainSettings
-from .trainer import PyramidTrainer, finetune
+from .trainer import PyramidTrainer, finetune, weights_digest
 
 __all__ = [
     "LOG",
@@ -15,4 +15,5 @@ __all__ = [
     "finetune",
     "log_text",
     "quiet_transformers",
+    "weights_digest",
 ]

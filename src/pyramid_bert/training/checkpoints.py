@@ -24,7 +24,7 @@ from transformers.trainer_callback import TrainerState
 from ..boundary import one_line, translating
 from ..errors import CheckpointError, UnsupportedModelError
 from ..files import write_text
-from ..resuming import START_OVER, check_same_run, run_text
+from ..resuming import RUN, START_OVER, check_same_run, run_text
 from ..runtimes.processes import first_process, share_weights, wait_for_all
 
 _TENSORS = "training_state.safetensors"
@@ -130,7 +130,7 @@ def checkpoint_to_resume(folder: Path, fingerprint: dict[str, Any]) -> Path | No
 
     `fingerprint` identifies the run and is kept in run.json; a folder of another run is refused.
     """
-    record = folder / "run.json"
+    record = folder / RUN
     found = last_complete_checkpoint(folder)
     if found is not None:
         check_same_run(record, fingerprint, CheckpointError)

@@ -18,7 +18,9 @@ from transformers import TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from ..errors import MissingExtraError, PyramidError
-from ..files import check_writable
+from ..files import check_writable, only_writer
+from ..progress import Bar
+from ..resuming import RUN
 from ..runtimes.processes import first_process, place
 from ..text.inference import Outputs, call, outputs_of
 from .callbacks import (
@@ -148,6 +150,7 @@ def finetune(
     settings: TrainSettings,
     *,
     teacher: Any = None,
+    teacher_outputs: Outputs | None = None,
     dev: Dev | None = None,
     output_dir: str | Path | None = None,
     log_dir: str | Path | None = None,
@@ -162,6 +165,7 @@ def finetune(
         data: What to learn from.
         settings: How to train.
         teacher: A transformers classifier whose outputs are learned as well.
+        teacher_outputs: What it gives for the data, if that is known.
         dev: What to evaluate on after each epoch.
         output_dir: Where checkpoints and the log go. A stopped run resumes from the last checkpoint there and ends
             with the same weights. None saves nothing on the way.
@@ -182,19 +186,31 @@ def finetune(
         folder = Path(output_dir or scratch)
         check_writable(folder)
         trainer = PyramidTrainer(model, tokenizer, data, settings, dev, folder, keep=output_dir is not None)
-        checkpoint = None
-        if output_dir is not None:
-            checkpoint = checkpoint_to_resume(folder, _fingerprint(model, data, settings, teacher, dev))
-            trainer.add_callback(JsonLog(folder / LOG))
-        if log_dir is not None and first_process():
-            first_step = 0 if checkpoint is None else state_in(checkpoint).global_step + 1
-            trainer.add_callback(tensorboard(Path(log_dir), first_step))
-        data.taught = None if teacher is None else _ask(teacher, data, settings, trainer.args.device, shown)
-        with quiet_transformers(), progress_bar(shown) as bar:
-            trainer.add_callback(RichProgress(bar, title, dev.metric if dev else None))
-            trainer.finish(checkpoint)
+        with only_writer(folder) if output_dir is not None and first_process() else nullcontext():
+            checkpoint = None
+            if output_dir is not None:
+                checkpoint = _checkpoint(folder, _fingerprint(model, data, settings, teacher, dev), shown)
+                trainer.add_callback(JsonLog(folder / LOG))
+            if log_dir is not None and first_process():
+                first_step = 0 if checkpoint is None else state_in(checkpoint).global_step + 1
+                trainer.add_callback(tensorboard(Path(log_dir), first_step))
+            data.taught = teacher_outputs
+            if teacher is not None and teacher_outputs is None:
+                data.taught = _ask(teacher, data, settings, trainer.args.device, shown)
+            with quiet_transformers(), progress_bar(shown) as bar:
+                trainer.add_callback(RichProgress(bar, title, dev.metric if dev else None))
+                trainer.finish(checkpoint)
     refresh_sensitivity(model, data.items, data.pad_id)  # it was that of the weights before
     return log_entries(trainer.state.log_history)
+
+
+def _checkpoint(folder: Path, fingerprint: dict[str, Any], shown: bool) -> Path | None:
+    """The checkpoint that a stopped run left; says so where it had begun and left none."""
+    began = (folder / RUN).is_file()
+    found = checkpoint_to_resume(folder, fingerprint)
+    if shown and began and found is None:
+        Bar().say("the stopped run had written no checkpoint yet; starting from its first step")
+    return found
 
 
 @contextmanager
@@ -244,16 +260,17 @@ def _fingerprint(
     return {
         **dataclasses.asdict(settings),
         "training data": data.digest(),
-        "starting weights": _weights_digest(model),
+        "starting weights": weights_digest(model),
         "pyramid": getattr(model.config, "pyramid", None),
         # Not a digest of what the teacher says: that may differ in the last bit from one machine to another.
-        "teacher": None if teacher is None else [_weights_digest(teacher), getattr(teacher.config, "pyramid", None)],
+        "teacher": None if teacher is None else [weights_digest(teacher), getattr(teacher.config, "pyramid", None)],
         "dev data": None if dev is None else dev.data.digest(),
         "processes": place()[1],
     }
 
 
-def _weights_digest(model: Any) -> str:
+def weights_digest(model: Any) -> str:
+    """A digest of all weights and buffers of a model."""
     weights = hashlib.sha256()
     for name, value in model.state_dict().items():
         weights.update(name.encode())

@@ -1,9 +1,10 @@
-"""From a wanted speed-up to a pyramid: schedules for a model, and the best pyramid of a dense classifier, untrained."""
+"""From a wanted speed-up to a pyramid: a schedule, the best one without training, or the best one after training."""
 
 from ..training.sensitivity import measure_sensitivity
 from .candidates import METHODS, Method, described
 from .finder import MINIMUM_ROWS, Search
 from .judge import Trial
+from .rehearsal import Rehearsal
 from .schedules import (
     AdaptiveSolution,
     Solution,
@@ -16,16 +17,20 @@ from .schedules import (
 )
 from .search import find_pyramid
 from .speed import Calibration, calibrate
+from .taught import Choice, Taught, train_pyramid
 
 __all__ = [
     "METHODS",
     "MINIMUM_ROWS",
     "AdaptiveSolution",
     "Calibration",
+    "Choice",
     "Method",
+    "Rehearsal",
     "Search",
     "Solution",
     "Solver",
+    "Taught",
     "Trial",
     "adaptive_schedule_for_speedup",
     "calibrate",
@@ -36,4 +41,5 @@ __all__ = [
     "schedule_for_speedup",
     "solve_adaptive",
     "solve_speedup",
+    "train_pyramid",
 ]

@@ -87,9 +87,11 @@ METHODS: tuple[Method, ...] = (
 
 
 def described(settings: PyramidConfig) -> str:
-    """What a search found, in a line: settings with an exponential schedule, or an adaptive one with a last layer.
+    """The settings of a pyramid in a line.
 
     Example:
+        >>> described(PyramidConfig(schedule=Schedule.constant(0.5)))
+        'coreset, merge, m = 1, constant schedule'
         >>> described(Method("first", "drop").settings(Schedule.exponential(0.25, 6, first_layer=4)))
         'first, drop, layers 4-6 down to 25% of the tokens'
         >>> described(Method("cluster").settings(Schedule.adaptive(0.125, last_layer=9, growth=1.2)))
@@ -98,7 +100,10 @@ def described(settings: PyramidConfig) -> str:
         'cluster, merge, cosine, layers 1-9, each text within a radius of 0.1'
     """
     method, fields = Method.of(settings), settings.schedule.to_dict()
-    layers = f"{method}, layers {fields['first_layer']}-{fields['last_layer']}"
+    if settings.schedule.kind not in ("exponential", "adaptive"):
+        return f"{method}, {settings.schedule.kind} schedule"
+    first, last = fields["first_layer"], fields["last_layer"]
+    layers = f"{method}, {f'layer {first}' if first == last else f'layers {first}-{last}'}"
     if "radius" not in fields:
         return f"{layers} down to {fields['keep_ratio']:.0%} of the tokens"
     growing = f", times {fields['growth']:g} a layer" if "growth" in fields else ""

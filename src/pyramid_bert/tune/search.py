@@ -62,7 +62,7 @@ def find_pyramid(
     deadline = Deadline(60 * minutes)
     check_speedup(speedup)
     check_choice("target", target, TARGETS)
-    _check_model(classifier)
+    check_dense(classifier)
     if len(texts) < MINIMUM_ROWS:
         raise DataError(f"a search needs at least {MINIMUM_ROWS} texts, got {len(texts)}; better are a few hundred")
     if labels is not None:
@@ -83,7 +83,7 @@ def find_pyramid(
         return finder.find(speedup, target, metric)
 
 
-def _check_model(classifier: PyramidClassifier) -> None:
+def check_dense(classifier: PyramidClassifier) -> None:
     """Raises unless this is a trained dense classifier that can become a pyramid."""
     classifier.known_labels()
     if is_pyramid(classifier.model):

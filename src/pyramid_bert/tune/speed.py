@@ -52,7 +52,8 @@ class Counted:
 
     def __call__(self, settings: PyramidConfig) -> float:
         """The ideal speed-up over the dense model."""
-        key = settings.schedule, settings.placement, settings.cls_only, settings.rest_from, settings.metric
+        computed = settings.cls_only, settings.rest_from, settings.skip
+        key = settings.schedule, settings.placement, settings.metric, computed
         if key not in self._known:
             dense = macs = 0
             for n, rows in self._lengths.items():
@@ -74,6 +75,7 @@ class Calibration:
         weighted: Whether the pyramid's attention takes a bias, as it does where tokens are merged.
         placement: Where the pyramid reduces.
         cls_layers: How many of its last layers compute only CLS.
+        skip: The layers that it leaves out.
     """
 
     lengths: tuple[int, ...]
@@ -83,6 +85,7 @@ class Calibration:
     weighted: bool
     placement: Any
     cls_layers: int
+    skip: tuple[int, ...] = ()
 
     def part(self, name: str, n: int) -> float:
         """The seconds of a part at `n` tokens."""
@@ -101,9 +104,10 @@ class Calibration:
 
     def pyramid(self, schedule: Schedule, n: int, *, masked: bool) -> float:
         """The predicted seconds of the pyramid on such a batch."""
-        kept = schedule.lengths(n, self.layers)
+        every = enumerate(schedule.lengths(n, self.layers), start=1)
+        kept = [length for layer, length in every if layer not in self.skip]
         attends, feeds = tokens_seen(kept, n, self.placement)
-        total, before, whole = self.part("rest", n), n, self.layers - self.cls_layers
+        total, before, whole = self.part("rest", n), n, len(kept) - self.cls_layers
         for seen, fed, after in zip(attends[:whole], feeds[:whole], kept[:whole], strict=True):
             attention = "attention_masked" if masked or (self.weighted and before < n) else "attention"
             total += self.part(attention, seen) + self.part("feed_forward", fed)
@@ -162,6 +166,7 @@ def calibrate(
         weighted=encoder.weighted,
         placement=encoder.plan.placement,
         cls_layers=settings.replace(cls_only=encoder.plan.cls_only).cls_layers(len(every)),
+        skip=settings.skip,
     )
 
 
@@ -278,18 +283,18 @@ class Predicted:
                 in_time=self.in_time,
             )
         known = self._known[method]
-        return replace(known, cls_layers=settings.cls_layers(known.layers))
+        return replace(known, cls_layers=settings.cls_layers(known.layers), skip=settings.skip)
 
 
 def timed_as(settings: PyramidConfig) -> PyramidConfig:
-    """The settings with the same times of parts: the schedule, the reach of clusters and resting do not change them.
+    """The settings with the same times of parts: schedule, reach of clusters, resting and skipping do not matter.
 
     Example:
         >>> near = PyramidConfig(schedule=Schedule.constant(0.5), selector="cluster", within=8)
         >>> timed_as(near) == timed_as(near.replace(within=None, rest_from=4))
         True
     """
-    return settings.replace(schedule=extreme_schedule(), within=None, rest_from=None)
+    return settings.replace(schedule=extreme_schedule(), within=None, rest_from=None, skip=())
 
 
 def measured_speedup(

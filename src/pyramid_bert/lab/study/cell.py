@@ -28,7 +28,7 @@ from ...config import PyramidConfig
 from ...cost import Cost, Placement, space_reduction
 from ...errors import PyramidError
 from ...families import positions_of, sizes_of
-from ...files import replacing_folder, write_text
+from ...files import replacing_folder, take_lock, write_text
 from ...text.sampling import sample_rows, table_hash
 from ...text.tables import Table
 from ...training import TrainSettings
@@ -36,7 +36,6 @@ from ..glue.tasks import load_task
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS, run_arena
 from .grid import Cell
-from .store import take_lock
 
 FORMAT = 1
 POLL_SECONDS = 1.0

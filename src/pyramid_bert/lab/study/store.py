@@ -11,36 +11,17 @@ import errno
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from ...errors import PyramidError
-from ...files import check_writable
+from ...files import check_writable, take_lock
 
 SUFFIX = ".jsonl"
 STATES = ("done", "failed", "running", "left")
 SHARED = ("machine", "commit", "weights")
-
-
-def take_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
-    """The lock of a file, or None while another process has it; any number of processes can hold a shared one.
-
-    Closing the returned file releases the lock. The system does so too when the process ends, however it ends.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(path, "a")  # noqa: SIM115 - the lock lives as long as the file is open
-    for attempt in range(3):  # `Store.state` holds it for a moment
-        try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.02 * attempt)
-        else:
-            return file
-    file.close()
-    return None
 
 
 @contextmanager
