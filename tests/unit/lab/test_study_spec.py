@@ -126,6 +126,20 @@ def test_a_variant_is_its_method_with_other_settings():
     assert (config.selector, config.reduce, config.within) == ("cluster", "merge", 8)
 
 
+def test_a_variant_may_have_its_own_configurations_and_leave_layers_out():
+    variants = {"fewer": {"of": "Merge+KD", "skip": [2, 5], "configurations": [{"keep_ratio": 1}]}}
+    plain, *others = pyramids(methods=["CS-1"])
+    assert [cell.id for cell in pyramids(methods=["CS-1", "fewer"], variants=variants) if cell.method == "CS-1"] == [
+        cell.id for cell in (plain, *others)
+    ]
+    (fewer,) = pyramids(methods=["fewer"], variants=variants, configurations={})  # nothing is shared, or missing
+    config = pyramid_config(fewer)
+    assert (config.skip, config.schedule) == ((2, 5), Schedule.constant(1.0))
+    wrong = {"fewer": {**variants["fewer"], "configurations": [{"keep_ratio": 2}]}}
+    with pytest.raises(ExperimentError, match=r"variants\.fewer\.configurations, entry 1: keep_ratio must be in"):
+        pyramids(methods=["fewer"], variants=wrong, configurations={})
+
+
 def test_a_variant_may_learn_from_the_dense_model_in_its_own_way():
     variants = {"vectors": {"of": "Merge+KD", "hidden_weight": 1, "temperature": 4}}
     found = pyramids(methods=["Merge+KD", "vectors"], variants=variants, pyramid={"temperature": 3})

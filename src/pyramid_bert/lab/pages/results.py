@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from ...cost import Cost
+from ...schedule.base import Schedule
 from ..glue.tasks import TASKS
 from ..markdown import joined, listed, table
 from ..report import compare, grids
@@ -148,14 +149,10 @@ def backbone_name(run: Run) -> str:
 
 def schedules(run: Run) -> dict[str, str]:
     """Names of methods -> names of their schedules."""
-    study = run.study
-    kinds = dict.fromkeys(method.kind for method in study.methods.values())
-    return {
-        listed(name for name, method in study.methods.items() if method.kind == kind): listed(
-            schedule_name(schedule) for schedule in study.configurations[kind]
-        )
-        for kind in kinds
-    }
+    users: dict[tuple[Schedule, ...], list[str]] = {}
+    for name, method in run.study.methods.items():
+        users.setdefault(run.study.schedules(method), []).append(name)
+    return {listed(names): listed(map(schedule_name, made)) for made, names in users.items()}
 
 
 def keeping_all(run: Run) -> str:

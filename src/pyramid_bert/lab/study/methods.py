@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ...schedule.base import Schedule
 from ..lra.presets import LRA_NAMES
 
 # Each kind has its configurations: schedules by layer, pooling windows at layers, cuts of the input.
@@ -41,6 +42,7 @@ class Method:
         kind: Which of an experiment's configurations it takes.
         distills: Whether it also learns from the dense classifier.
         training: Fields of `TrainSettings` that override the experiment's.
+        schedules: Its own configurations; empty for those of its kind.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Method:
     kind: Kind = "select"
     distills: bool = False
     training: dict[str, Any] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
 
 
 def _drop(name: str, summary: str, selector: str, kind: Kind = "select", **settings: Any) -> Method:

@@ -43,8 +43,11 @@ TRAININGS: Checks = {"dense": TRAINING, "pyramid": {**TRAINING, **DISTILLING}}
 SAMPLE: Checks = {**dict.fromkeys(("rows", "dev_rows", "max_length"), _whole(2)), **TRAININGS}
 # What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs, and
 # for methods that learn from the dense model, how they do.
-CONFIG_KEYS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
-VARIANT: Checks = {"of": _ANY, **dict.fromkeys(CONFIG_KEYS, _ANY), **DISTILLING}
+CONFIG_KEYS = (
+    *("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within"),
+    *("rest_from", "skip"),
+)
+VARIANT: Checks = {"of": _ANY, **dict.fromkeys(CONFIG_KEYS, _ANY), **DISTILLING, "configurations": _TABLES}
 MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 SCHEDULE_KEYS = {
     "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n", "random"),
@@ -128,6 +131,10 @@ class Study:
                 cells += [dense, *sorted(pyramids, key=lambda cell: cell.weight)]
         return cells
 
+    def schedules(self, method: Method, task: str = "") -> tuple[Schedule, ...]:
+        """The configurations of a method: its own, or those of its kind."""
+        return method.schedules or self.configurations[kind_of(method, task)]
+
     def _training(self, task: Task, kind: str, **method: Any) -> dict[str, Any]:
         """How a dense classifier or a pyramid is trained. Numbers are floats: 3 and 3.0 epochs are the same cell."""
         own = {"epochs": task.epochs, "batch_size": task.batch_size, "learning_rate": task.learning_rate}
@@ -168,7 +175,7 @@ class Study:
                 start="dense" if from_dense else "pretrained",
                 dense=dense.key if from_dense or method.distills else None,
             )
-            schedules = self.configurations[kind_of(method, dense.task)]
+            schedules = self.schedules(method, dense.task)
             cells += [replace(cell, schedule=schedule) for schedule in schedules]
         return cells
 
@@ -290,9 +297,14 @@ class _Reader:
                     self.problems.append(
                         f"{where}: only methods that learn from the dense model ({able}) take {', '.join(taught)}"
                     )
-                settings = of.settings | {key: value for key, value in found.items() if key in CONFIG_KEYS}
-                summary = f"{of.name} with other settings"
-                made[name] = replace(of, name=name, summary=summary, settings=settings, training=taught)
+                made[name] = replace(
+                    of,
+                    name=name,
+                    summary=f"{of.name} with other settings",
+                    settings=of.settings | {key: value for key, value in found.items() if key in CONFIG_KEYS},
+                    training=taught,
+                    schedules=tuple(self.schedules(of.kind, found.get("configurations", []), where)),
+                )
         return made
 
     def methods(self, value: Any, variants: Mapping[str, Method]) -> dict[str, Method]:
@@ -312,17 +324,18 @@ class _Reader:
         self, value: Mapping[str, Any], methods: Mapping[str, Method], tasks: tuple[str, ...]
     ) -> dict[str, tuple[Schedule, ...]]:
         for kind in SCHEDULE_KEYS:
-            users = [name for name, of in methods.items() if kind in {kind_of(of, task) for task in tasks or ("",)}]
+            sharing = {name: of for name, of in methods.items() if not of.schedules}
+            users = [name for name, of in sharing.items() if kind in {kind_of(of, task) for task in tasks or ("",)}]
             if users and not value.get(kind):
                 self.problems.append(
                     f"configurations.{kind} is missing, and {', '.join(users)} takes its configurations from there"
                 )
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in SCHEDULE_KEYS}
 
-    def schedules(self, kind: str, entries: list[dict[str, Any]]) -> list[Schedule]:
+    def schedules(self, kind: str, entries: list[dict[str, Any]], of: str = "") -> list[Schedule]:
         made: list[Schedule] = []
         for number, entry in enumerate(entries, start=1):
-            where = f"configurations.{kind}, entry {number}"
+            where = f"{of}.configurations, entry {number}" if of else f"configurations.{kind}, entry {number}"
             if not self.keys(where, entry, SCHEDULE_KEYS[kind]):
                 continue
             try:
