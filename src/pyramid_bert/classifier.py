@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 
 from .certificate import FILE as CERTIFICATE
 from .certificate import Answers, Certificate, answers
-from .checks import check_choice, check_kind
+from .checks import check_choice
 from .config import PyramidConfig
 from .errors import PyramidError, shown
 from .estimator import Estimator
 from .explain.explanation import Explanation
 from .explain.tracing import explain
 from .families import new_head, positions_of
-from .families.hub import is_pyramid, pyramid_settings
+from .families.hub import is_pyramid
 from .files import check_replaceable, replacing_folder, write_text
+from .front import FILE as FRONT
+from .front import Front, WithSpeed
 from .parameters import PARAMETERS, load_parts
 from .resuming import RUN, run_text
 from .runtimes.packed import Optimization, optimize
@@ -33,17 +35,17 @@ from .text.inference import Outputs
 from .text.labels import RECORD, Labels, Target, Where, stand_ins
 from .text.metrics import metrics_of
 from .text.tables import Text
-from .training import LOG, Dev, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
-from .training.distillation import check_teacher
+from .training import LOG, Dev, Levels, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
+from .training.distillation import check_teacher, taught_labels
 from .training.settings import settings_for
 
 # What a model folder may hold: `save` replaces the folder, and must not delete anything else.
 _OF_TRANSFORMERS = "config.json model*.safetensors* *token*.json vocab.txt checkpoints .*"
-WRITTEN = (RECORD, LOG, CERTIFICATE, RUN, *_OF_TRANSFORMERS.split())
+WRITTEN = (RECORD, LOG, CERTIFICATE, FRONT, RUN, *_OF_TRANSFORMERS.split())
 _DEFAULTS = TrainSettings()
 
 
-class PyramidClassifier(Estimator):
+class PyramidClassifier(WithSpeed, Estimator):
     """A classifier (or regressor) of texts or pairs of texts, with scikit-learn's methods.
 
     The parameters are kept as they are given, and the model is loaded when it is first used. So `clone`,
@@ -61,9 +63,10 @@ class PyramidClassifier(Estimator):
         max_length: Texts are cut to this many tokens; None refuses texts that are too long for the model.
         history: The log of the last `fit`: losses, learning rates and metrics by step.
         certificate: How likely its answers differ from the dense model's; None until one is fitted.
+        front: The speeds of an elastic model, which `speed` chooses from; None for a model with one speed.
     """
 
-    LOADED = ("model", "tokenizer", "labels", "max_length", "history", "certificate")
+    LOADED = ("model", "tokenizer", "labels", "max_length", "history", "certificate", "front")
     PARAMETERS = (*PARAMETERS, *(field.name for field in fields(PyramidConfig)))
     model: Any
     tokenizer: Any
@@ -71,6 +74,7 @@ class PyramidClassifier(Estimator):
     max_length: int | None
     history: list[dict[str, Any]]
     certificate: Certificate | None
+    front: Front | None
 
     def __init__(
         self,
@@ -147,7 +151,7 @@ class PyramidClassifier(Estimator):
         """
         found = load_parts(self._parameters, as_saved=as_saved)
         self.model, self.tokenizer, self.labels, self.history = found.model, found.tokenizer, found.labels, []
-        self.max_length, self.certificate = found.max_length, found.certificate
+        self.max_length, self.certificate, self.front = found.max_length, found.certificate, found.front
         if as_saved:
             self._parameters["schedule"] = "dense" if self.settings is None else None  # a clone is to be the same
 
@@ -161,6 +165,7 @@ class PyramidClassifier(Estimator):
         settings: TrainSettings | None = None,
         teacher: PyramidClassifier | None = None,
         teacher_outputs: Outputs | None = None,
+        levels: Levels = (),
         dev: tuple[Iterable[Any], Sequence[Any]] | None = None,
         target: Target | None = None,
         new_classes: bool = False,
@@ -177,6 +182,7 @@ class PyramidClassifier(Estimator):
             settings: How to train; the parameter `training` if None.
             teacher: A trained classifier, usually dense, whose outputs are learned together with the labels.
             teacher_outputs: What the teacher gives for these texts, if it has been asked before.
+            levels: For elastic training: pyramids that learn together, by speed, the slowest first.
             dev: Texts and labels to evaluate on after each epoch; `history` keeps the metrics, and the setting
                 `patience` stops early by them.
             target: What labels are, "classes" or "number". Floats that are all whole and few need it.
@@ -187,7 +193,7 @@ class PyramidClassifier(Estimator):
             **changes: Single fields of `TrainSettings`, instead of `settings`.
         """
         settings, texts = settings_for(settings, self._parameters["training"], changes), _listed(texts)
-        taught = None if teacher is None else _labels_of(teacher)
+        taught = None if teacher is None else taught_labels(teacher)
         if labels is None:
             settings, labels, target = replace(settings, distill_weight=1.0), stand_ins(taught, len(texts)), None
         known = Labels.to_learn(labels, len(texts), self.labels, taught, target=target, new_classes=new_classes)
@@ -202,6 +208,7 @@ class PyramidClassifier(Estimator):
             settings,
             teacher=None if teacher is None else teacher.model,
             teacher_outputs=teacher_outputs,
+            levels=levels,
             dev=measured,
             output_dir=output_dir,
             log_dir=log_dir,
@@ -211,10 +218,10 @@ class PyramidClassifier(Estimator):
         return self
 
     def _begin(self, known: Labels, seed: int) -> None:
-        """A head for what is to be learned; the certificate was valid for the old weights."""
+        """A head for what is to be learned; certificate and front were valid for the old weights."""
         if known is not self.labels:
             self.new_head(known, seed)
-        self.certificate = None
+        self.certificate = self.front = None
 
     def _training_data(self, texts: Iterable[Any], labels: Sequence[Any], known: Labels) -> TrainingData:
         items = self.encode(texts)
@@ -349,13 +356,10 @@ class PyramidClassifier(Estimator):
                 write_text(scratch / LOG, log_text(self.history))
             if self.certificate is not None:
                 self.certificate.save(scratch)
+            if self.front is not None:
+                self.front.save(scratch)
             if run is not None:
                 write_text(scratch / RUN, run_text(run))
-
-    @property
-    def settings(self) -> PyramidConfig | None:
-        """The pyramid's settings; None for a dense model."""
-        return pyramid_settings(self.model)
 
     def encode(self, texts: Iterable[Any], *, where: Where | None = None, remedy: str = CUT) -> list[Encoded]:
         """The texts as token ids, at their true lengths.
@@ -390,9 +394,3 @@ def _listed(texts: Iterable[Any]) -> list[Any]:
     """The texts as a list, or the encoded ones as they are."""
     is_encoded = isinstance(texts, list) and texts and isinstance(texts[0], Encoded)
     return texts if is_encoded else check_texts(texts)  # type: ignore[return-value]
-
-
-def _labels_of(teacher: PyramidClassifier) -> Labels:
-    """What a teacher predicts; raises if it is no trained classifier."""
-    check_kind("teacher", teacher, PyramidClassifier, "load one with PyramidClassifier.load(folder)")
-    return teacher.known_labels()

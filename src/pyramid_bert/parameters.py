@@ -14,6 +14,7 @@ from .errors import CheckpointError, DataError, PyramidError, UnsupportedModelEr
 from .families import has_head
 from .families.hub import apply_settings, pyramid_settings, restore
 from .families.loading import load_model, load_tokenizer, model_folder
+from .front import Front
 from .runtimes.devices import find_device
 from .text.labels import Labels, read_record, saved_labels
 from .training import TrainSettings, quiet_transformers
@@ -31,6 +32,7 @@ class Parts:
     labels: Labels | None
     max_length: int | None
     certificate: Certificate | None
+    front: Front | None
 
 
 def load_parts(given: dict[str, Any], *, as_saved: bool) -> Parts:
@@ -58,10 +60,11 @@ def load_parts(given: dict[str, Any], *, as_saved: bool) -> Parts:
     if not as_saved:
         _apply(given, model, by_default=is_path)
     longest = record.get("max_length") if given["max_length"] is None else given["max_length"]
-    # A certificate is valid for one pyramid only.
+    # What was saved beside a pyramid is valid for that one only.
     valid = is_path and saved is not None and pyramid_settings(model) == saved
     certificate = Certificate.load(model_folder(source)) if valid else None
-    return Parts(model if device is None else model.to(device), tokenizer, labels, longest, certificate)
+    front = Front.load(model_folder(source)) if valid else None
+    return Parts(model if device is None else model.to(device), tokenizer, labels, longest, certificate, front)
 
 
 def _apply(given: dict[str, Any], model: Any, *, by_default: bool) -> None:

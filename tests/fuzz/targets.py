@@ -18,9 +18,10 @@ from random import Random
 
 import numpy as np
 
-from pyramid_bert import PyramidClassifier
+from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.cli import main
 from pyramid_bert.errors import PyramidError
+from pyramid_bert.front import Front, Point
 
 from . import mutations
 from .mutations import BYTES, JSON, LINES, SAFETENSORS, TABLE, ZIPPED, Mutation
@@ -87,6 +88,25 @@ def _certified(folder: Path) -> object:
     if not ((found.chance >= 0) & (found.chance <= 1)).all():
         raise Broken(f"no chances: {found.chance}")
     return np.round(found.logits, 4).tolist(), np.round(found.chance, 4).tolist(), found.rerun.tolist()
+
+
+def _elastic(folder: Path) -> None:
+    _classifier(folder)
+    settings = PyramidClassifier.load(folder, device="cpu").settings
+    ratios = {1.0: 1.0, 1.5: 0.6, 2.0: 0.4}
+    points = (Point(x, x, 0.9, settings.replace(schedule=Schedule.constant(y)), {"f1": 0.8}) for x, y in ratios.items())
+    Front(tuple(points)).save(folder)
+
+
+def _at_every_speed(folder: Path) -> object:
+    """The answers of an elastic model at each of its speeds."""
+    found, classifier = [], PyramidClassifier.load(folder, device="cpu")
+    if classifier.front is None:
+        raise Broken("the model lost its speeds without a word")
+    for point in classifier.front.points:
+        classifier.speed = point.speed
+        found.append((point.speed, np.round(classifier.predict_logits(TEXTS), 4).tolist()))
+    return found
 
 
 # ---- commands on data ----
@@ -215,6 +235,7 @@ TARGETS: dict[str, Target] = {
     "tokenizer-config": Target(_classifier, "tokenizer_config.json", JSON, _answers),
     "labels": Target(_classifier, "classifier.json", JSON, _answers),
     "certificate": Target(_classifier, "certificate.json", JSON, _certified),
+    "front": Target(_elastic, "front.json", JSON, _at_every_speed),
     "index": Target(_sharded, "model.safetensors.index.json", JSON, _answers),
     "shard": Target(_sharded, "model-00002-of-00002.safetensors", SAFETENSORS, _answers),
     "csv": Target(_table("in.csv"), "in.csv", TABLE, _labelled("in.csv")),

@@ -21,7 +21,7 @@ LAYERS = [
     {"runtimes"},
     {"text"},
     {"training", "bench"},
-    {"certificate"},
+    {"certificate", "front"},
     {"explain", "parameters"},
     {"classifier"},
     {"tune"},

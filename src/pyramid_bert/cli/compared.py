@@ -41,3 +41,15 @@ def _margin(found: Search | HeldOut, name: str, side: str, unit: int, digits: in
     """Half of the interval of a number; empty where there is none."""
     interval = found.intervals.get(name, {}).get(side)
     return "" if interval is None else f" ± {unit * (interval[1] - interval[0]) / 2:.{digits}f}"
+
+
+def metric_text(name: str, value: float | None) -> str:
+    """A metric for people: an error in the labels' unit, others as shares of 100.
+
+    Example:
+        >>> metric_text("accuracy", 0.875), metric_text("rmse", 0.5), metric_text("f1", None)
+        ('87.5', '0.5000', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if name == "rmse" else f"{100 * value:.1f}"

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="PATH", help="a file of texts and labels, or the folder of a --task")
     options.add_task_option(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", help="texts at a time (default: 32, or the task's)")
+    options.add_speed_option(parser)
     options.add_optimize_option(parser)
     options.add_data_options(parser)
     options.add_device_option(parser)
@@ -32,11 +33,6 @@ def run(args: argparse.Namespace) -> None:
     options.check_task_call(args)
     task = options.task_from(args)
     tables = {"": options.read_data(args.data, args)} if task is None else options.dev_tables(task, args.data)
-
-    from ..classifier import PyramidClassifier
-
-    classifier = PyramidClassifier.load(args.model, device=options.device_from(args))
-    if args.optimize:
-        classifier.optimize(args.optimize)
+    classifier = options.load_classifier(args)
     size = (task.eval_batch_size if task else 32) if args.batch_size is None else args.batch_size
     options.report(options.evaluate_all(classifier, tables, size), args.json)

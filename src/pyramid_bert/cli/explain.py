@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..files import check_writable_file, write_text
-from .options import add_device_option, add_json_option, print_json, say
+from .options import add_device_option, add_json_option, add_speed_option, load_classifier, print_json, say
 
 EPILOG = """examples:
   pyramid-bert explain my-model "a gripping story, told with warmth"
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", help="the text")
     parser.add_argument("--pair", metavar="TEXT", help="the second text of a pair")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page as well")
+    add_speed_option(parser)
     add_device_option(parser)
     add_json_option(parser)
 
@@ -30,12 +31,10 @@ def run(args: argparse.Namespace) -> None:
     if args.html:
         check_writable_file(Path(args.html))
 
-    from ..classifier import PyramidClassifier
     from ..explain.html import explanation_html
     from ..explain.terminal import token_pyramid
 
-    classifier = PyramidClassifier.load(args.model, device=args.device)
-    explanation = classifier.explain(args.text if args.pair is None else (args.text, args.pair))
+    explanation = load_classifier(args).explain(args.text if args.pair is None else (args.text, args.pair))
     if args.json:
         print_json(explanation.to_dict())
     else:

@@ -59,10 +59,42 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{option}", type=kind, metavar=metavar, help=text)
 
 
-def add_speedup_option(parser: argparse.ArgumentParser, what: str = "find the schedule that is") -> None:
-    """--speedup, instead of a schedule; `what` is done about it."""
+def add_speedup_option(parser: argparse.ArgumentParser) -> None:
+    """--speedup, instead of a schedule."""
     faster = "X times faster than the dense model on length-sorted batches, on this machine"
-    parser.add_argument("--speedup", type=float, metavar="X", help=f"{what} {faster}")
+    parser.add_argument("--speedup", type=float, metavar="X", help=f"find the schedule that is {faster}")
+
+
+def speeds(text: str) -> float | tuple[float, float]:
+    """A speed-up, or a range of them.
+
+    Example:
+        >>> speeds("2.5"), speeds("1.5-4")
+        (2.5, (1.5, 4.0))
+    """
+    slowest, dash, fastest = text.partition("-")
+    try:
+        return (float(slowest), float(fastest)) if slowest and dash else float(text)
+    except ValueError:
+        message = f"give a speed-up such as 2.5, or a range such as 1.5-4, got {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def add_speed_option(parser: argparse.ArgumentParser) -> None:
+    """--speed."""
+    parser.add_argument("--speed", type=float, metavar="X", help="of an elastic model: times faster than dense")
+
+
+def load_classifier(args: argparse.Namespace) -> PyramidClassifier:
+    """The classifier that a call names, on its device, at its speed and optimized as it says."""
+    from ..classifier import PyramidClassifier
+
+    classifier = PyramidClassifier.load(args.model, device=device_from(args))
+    if args.speed is not None:
+        classifier.speed = args.speed
+    if getattr(args, "optimize", None):
+        classifier.optimize(args.optimize)
+    return classifier
 
 
 def add_optimize_option(parser: Any) -> None:
@@ -94,7 +126,7 @@ def add_device_option(parser: Any) -> None:
 
 def device_from(args: argparse.Namespace) -> str:
     """The device to ask for. --optimize is for CPUs, so with it "auto" means the CPU."""
-    return "cpu" if args.optimize and args.device == "auto" else str(args.device)
+    return "cpu" if getattr(args, "optimize", None) and args.device == "auto" else str(args.device)
 
 
 def schedule_from(args: argparse.Namespace) -> Schedule | None:

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 CHUNK = 4096  # rows in memory at once; sorted by length within
 _BATCHES = 16  # between two steps of the progress
-_RESULT_OPTIONS = ("text-column", "text-pair-column", "optimize", "radius", "fallback")
+_RESULT_OPTIONS = ("text-column", "text-pair-column", "speed", "optimize", "radius", "fallback")
 EPILOG = """examples:
   pyramid-bert predict my-model "a fine film" "a waste of time"
   pyramid-bert predict my-model --data reviews.csv --out labelled.csv
   pyramid-bert predict my-model --data reviews.parquet --out labelled.jsonl.gz
   pyramid-bert predict my-model "a fine film" --radius --json
+  pyramid-bert predict elastic --speed 3 --data reviews.csv --out labelled.csv
   pyramid-bert predict my-model --data reviews.csv --fallback 0.05 --out labelled.csv"""
 
 
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fallback", type=float, metavar="SHARE", help="run about this share of the texts again, with all tokens"
     )
+    options.add_speed_option(parser)
     options.add_optimize_option(parser)
     options.add_data_options(parser)
     options.add_device_option(parser)
@@ -69,15 +71,12 @@ def run(args: argparse.Namespace) -> None:
     if not rows:
         raise DataError(f"{args.data} has no rows; give a file with a header line and at least one row")
 
-    from ..classifier import PyramidClassifier
     from ..text.stream import transform_file
 
     record = _record(args) if args.out else {}
-    classifier = PyramidClassifier.load(args.model, device=options.device_from(args))
+    classifier = options.load_classifier(args)
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
-    if args.optimize:
-        classifier.optimize(args.optimize)
     with options.steps_shown("predicting", rows) as advance:
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:

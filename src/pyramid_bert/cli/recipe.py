@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Table as Grid
 
 from . import options
-from .compared import INTERVALS, comparison
+from .compared import INTERVALS, comparison, metric_text
 
 if TYPE_CHECKING:
+    from ..classifier import PyramidClassifier
     from ..text.labels import Labels
     from ..text.tables import Table
     from ..training import TrainSettings
+    from ..tune.solver import SpeedupOf
     from ..tune.taught import Taught
 
 
@@ -29,48 +32,93 @@ def teach(
     dev: dict[str, Table],
 ) -> None:
     """Trains a dense model and a pyramid that learns from it, saves the pyramid and compares both."""
-    from ..classifier import PyramidClassifier
-    from ..tune.taught import METHOD, RECORD, TAUGHT, speeds, to_train, train_pyramid
+    from ..tune.elastic import train_elastic
+    from ..tune.taught import TAUGHT, train_pyramid
 
-    out, remedy = Path(args.out), "pass --max-length {positions} to cut long texts"
-    checkpoints, target = out / "checkpoints", "ideal" if args.ideal else "time"
-    if args.teacher:
-        dense = PyramidClassifier.load(args.teacher, device=args.device)
-        dense.max_length = dense.max_length if args.max_length is None else args.max_length
-    else:
-        dense = PyramidClassifier.from_pretrained(args.model, **{**loading, "schedule": "dense"})
+    out = Path(args.out)
+    dense = _dense_model(args, loading)
+    remedy = "pass --max-length {positions} to cut long texts"
     train = options.encoded(dense, train, remedy)
     dev = {prefix: options.encoded(dense, table, remedy) for prefix, table in dev.items()}
     watched = next(((table.texts, table.labels) for table in dev.values()), None)
+    target = "ideal" if args.ideal else "time"
     how: dict[str, Any] = {"dev": watched, "log_dir": args.log_dir}
-    items: Any = train.texts
-    speedup_of = None
-    if not (checkpoints / RECORD).is_file():  # else the pyramid of the stopped run is kept
-        speedup_of = speeds(dense, items, target, settings.eval_batch_size, progress=True)
-        to_train(dense, items, METHOD, speedup_of, args.speedup)  # raises before any training
-    args.goes_on = lambda: any(checkpoints.rglob("checkpoint-*/trainer_state.json"))
+    speedup_of = _check_reach(args, dense, train.texts, target, settings)
+    args.goes_on = lambda: any((out / "checkpoints").rglob("checkpoint-*/trainer_state.json"))
     if not args.teacher:
         if known is not None and known.numbered:
             options.name_classes(dense, known, settings.seed, args.new_classes)
         learned = {"target": args.target, "new_classes": args.new_classes, "settings": settings}
-        dense.fit(items, train.labels, output_dir=checkpoints / "dense", **learned, **how)
+        dense.fit(train.texts, train.labels, output_dir=out / "checkpoints" / "dense", **learned, **how)
     if args.save_dense:
         dense.save(args.save_dense)
     usual = {name: value for name, value in TAUGHT.items() if getattr(args, name) is None}
-    found = train_pyramid(
-        dense,
-        args.speedup,
-        items,
-        train.labels or None,
-        target=target,
-        settings=replace(settings, **usual),
-        speedup_of=speedup_of,
-        output_dir=checkpoints,
-        **how,
+    how |= {"target": target, "settings": replace(settings, **usual), "speedup_of": speedup_of}
+    how |= {"output_dir": out / "checkpoints"}
+    if isinstance(args.speedup, tuple):
+        slowest, fastest = args.speedup
+        elastic = train_elastic(dense, slowest, fastest, train.texts, train.labels or None, **how)
+        elastic.save(out, run=this)
+        options.say(f"saved to {out}")
+        _show_front(dense, elastic, watched, args)
+    else:
+        found = train_pyramid(dense, args.speedup, train.texts, train.labels or None, **how)
+        found.classifier.save(out, run=this)
+        options.say(f"saved to {out}")
+        _show(found, args)
+
+
+def _dense_model(args: argparse.Namespace, loading: dict[str, Any]) -> PyramidClassifier:
+    """The teacher, or the model that becomes it by training."""
+    from ..classifier import PyramidClassifier
+
+    if not args.teacher:
+        return PyramidClassifier.from_pretrained(args.model, **{**loading, "schedule": "dense"})
+    dense = PyramidClassifier.load(args.teacher, device=args.device)
+    dense.max_length = dense.max_length if args.max_length is None else args.max_length
+    return dense
+
+
+def _check_reach(
+    args: argparse.Namespace, dense: PyramidClassifier, items: Any, target: str, settings: TrainSettings
+) -> SpeedupOf | None:
+    """Raises, before any training, if there is no pyramid of the wanted speed; a resumed run has found its own."""
+    from ..tune import elastic, taught
+
+    is_range = isinstance(args.speedup, tuple)
+    if (Path(args.out) / "checkpoints" / (elastic if is_range else taught).RECORD).is_file():
+        return None
+    wanted = elastic.speeds_between(*args.speedup) if is_range else [args.speedup]
+    speedup_of = taught.speeds(dense, items, target, settings.eval_batch_size, progress=True)
+    elastic.levels_of(dense, items, taught.METHOD, speedup_of, wanted)
+    return speedup_of
+
+
+def _show_front(dense: PyramidClassifier, elastic: PyramidClassifier, dev: Any, args: argparse.Namespace) -> None:
+    """The speeds of an elastic model, and what each of them gives."""
+    from ..tune.candidates import described
+
+    assert elastic.front is not None
+    of_dense = {} if dev is None else dense.evaluate(*dev)
+    if args.json:
+        points = [point.to_dict() for point in elastic.front.points]
+        options.print_json({"dense": of_dense, "speed": elastic.speed, "points": points})
+        return
+    caption = (
+        f"dense: the model that taught it. Agreement: with dense, on texts that were held out of training. Ideal: "
+        f"multiply-accumulates at true lengths. Saved at {elastic.speed:g}x; --speed chooses another"
     )
-    found.classifier.save(out, run=this)
-    options.say(f"saved to {out}")
-    _show(found, args)
+    table = Grid(title="one model at every speed", caption=caption)
+    for name in ("speed", "ideal", "agreement", *of_dense, "pyramid"):
+        table.add_column(name, justify="left" if name == "pyramid" else "right")
+    rows = [("dense", "1.00x", "100.0", of_dense, "")]
+    for point in elastic.front.points:
+        shown = "all tokens" if point.speed == 1 else described(point.settings)
+        agreement = f"{100 * point.agreement:.1f}"
+        rows.append((f"{point.speed:.2f}x", f"{point.ideal:.2f}x", agreement, dict(point.metrics), shown))
+    for speed, ideal, agreement, metrics, shown in rows:
+        table.add_row(speed, ideal, agreement, *(metric_text(name, metrics.get(name)) for name in of_dense), shown)
+    Console().print(table)
 
 
 def _show(found: Taught, args: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ a trained dense model and also learns from its outputs; the training data then n
 --speedup X is the whole recipe: it trains the dense model (or takes the --teacher), finds the pyramid of that speed
 that will be best after training by training a few candidates for a short while, trains it with the dense model as
 teacher, and compares both on the rows of --dev. With options of selection (--selector ...) it only finds a schedule.
+--speedup 1.5-4 trains one elastic model, whose speed is chosen when it runs (predict --speed 3).
 
 Several processes share the work under `torchrun --nproc-per-node N -m pyramid_bert train ...` or `accelerate launch`.
 """
@@ -45,9 +46,10 @@ EPILOG = """examples:
   pyramid-bert train --model path/to/bert --train train.csv --out as-in-the-paper \\
       --reduce drop --keep-ratio 0.25 --last-layer 3
 
-dense model and pyramid in one command; or a pyramid from a dense model and texts without labels:
+dense model and pyramid in one command; a pyramid from a dense model and texts without labels; one model for any speed:
   pyramid-bert train --model path/to/bert --train train.csv --dev dev.csv --speedup 2.5 --out fast
   pyramid-bert train --teacher my-dense-model --train texts.csv --dev dev.csv --speedup 2.5 --out fast
+  pyramid-bert train --teacher my-dense-model --train texts.csv --dev dev.csv --speedup 1.5-4 --out elastic
 
 a GLUE task, dense first, then a pyramid that learns from it:
   pyramid-bert train --model path/to/bert --task sst2 --data glue --dense --out dense-model
@@ -98,7 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_settings(group, _DISTILLATION)
     options.add_data_options(parser)
     options.add_schedule_options(parser)
-    options.add_speedup_option(parser, "train the pyramid that is")
+    faster = "train the pyramid that is X times faster than dense on length-sorted batches, on this machine"
+    ranges = f"{faster}; X-Y: one model for every speed between"
+    parser.add_argument("--speedup", type=options.speeds, metavar="X[-Y]", help=ranges)
     ideal = "with --speedup: count multiply-accumulates at true lengths, not time on this machine"
     parser.add_argument("--ideal", action="store_true", help=ideal)
     parser.add_argument("--save-dense", metavar="FOLDER", help="with --speedup: keep the dense model here as well")
@@ -252,8 +256,9 @@ def _has_recipe(args: argparse.Namespace) -> bool:
 def _check_call(args: argparse.Namespace) -> None:
     """Raises for options that do not fit together, before anything is read."""
     options.check_task_call(args)
-    if args.speedup is not None:
-        check_number("--speedup", args.speedup, 1, 1000, "2 means twice as fast", error=UsageError)
+    wanted = args.speedup if isinstance(args.speedup, tuple) else (args.speedup,)
+    for speed in wanted if args.speedup is not None else ():
+        check_number("--speedup", speed, 1, 1000, "2 means twice as fast", error=UsageError)
     has_task, has_dev = args.task is not None, args.dev is not None
     without_teacher = [name for name in _DISTILLATION if getattr(args, name) is not None and args.teacher is None]
     for wrong, message in (
@@ -274,6 +279,7 @@ def _check_call(args: argparse.Namespace) -> None:
             "with --speedup the pyramid starts from the --teacher; leave out --model",
         ),
         ((args.ideal or args.save_dense) and not _has_recipe(args), "--ideal and --save-dense go with --speedup alone"),
+        (len(wanted) > 1 and not _has_recipe(args), "a range for --speedup takes no options of selection"),
         (args.save_dense and args.teacher, "--save-dense keeps a dense model that is trained; leave out --teacher"),
         (
             args.patience is not None and not has_task and not has_dev,

@@ -86,7 +86,7 @@ class PyramidEncoder(nn.Module):
         seed = self.seed
         if self.training and self.selector.name == "random":
             seed = int(torch.randint(2**31, ()))
-        steps = self.plan.steps(tokens.counts, dense=this.dense, whole=whole or this.whole, seed=seed)
+        steps = (this.plan or self.plan).steps(tokens.counts, dense=this.dense, whole=whole or this.whole, seed=seed)
         tokens = run(tokens, steps, self.family, self.reducer, this.record)
         this.cls = tokens.hidden[:, 0]
         return tokens.hidden

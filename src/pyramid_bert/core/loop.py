@@ -106,12 +106,14 @@ class Pass:
         record: What to record.
         dense: Keep every token, as the dense model with these weights does.
         whole: Compute and reduce every token of the last layer, though a classifier reads only CLS.
+        plan: The steps of another pyramid with the same reducer, in place of the model's own.
         cls: Set by the call: the CLS vectors (B, D) of the last layer.
     """
 
     record: Recorder = field(default_factory=Recorder)
     dense: bool = False
     whole: bool = False
+    plan: Plan | None = None
     cls: Tensor | None = None
 
 

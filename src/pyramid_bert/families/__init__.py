@@ -14,6 +14,7 @@ from .hub import (
     set_sensitivity,
 )
 from .saved import announce
+from .surgery import plan_of
 from .table import (
     FAMILIES,
     Family,
@@ -49,6 +50,7 @@ __all__ = [
     "layers_of",
     "logits_of_cls",
     "new_head",
+    "plan_of",
     "positions_of",
     "pyramid_encoder",
     "pyramid_settings",

@@ -106,6 +106,19 @@ def plan_and_reducer(
     return plan, Reducer(selector, knobs, space, how)
 
 
+def plan_of(model: Any, config: PyramidConfig) -> Plan:
+    """The steps that a pyramid would take with other settings of the same selection, for `Pass(plan=...)`."""
+    encoder, own = pyramid_encoder(model), pyramid_settings(model)
+    if encoder is None or own is None:
+        raise PyramidError("a dense model has no plan; call pyramidize(model, schedule) first")
+    same = config.replace(schedule=own.schedule, rest_from=own.rest_from, skip=own.skip, cls_only=own.cls_only)
+    if same != own:
+        raise PyramidError(f"pyramids that share a model must choose tokens in the same way, got {config} and {own}")
+    config.check(len(encoder.layer))
+    cls_only = config.cls_only and has_head(model)
+    return plan_and_reducer(config, encoder.layer, encoder.family, base_model(model), cls_only=cls_only)[0]
+
+
 def remove_encoder(model: Any) -> None:
     """Puts back the encoder that `fit_encoder` replaced."""
     pyramid = pyramid_encoder(model)

@@ -2,6 +2,7 @@
 
 from .callbacks import LOG, log_text, quiet_transformers
 from .data import Dev, LengthSampler, TrainingData
+from .elastic import Levels
 from .settings import TrainSettings
 from .trainer import PyramidTrainer, finetune, weights_digest
 
@@ -9,6 +10,7 @@ __all__ = [
     "LOG",
     "Dev",
     "LengthSampler",
+    "Levels",
     "PyramidTrainer",
     "TrainSettings",
     "TrainingData",

@@ -50,6 +50,17 @@ def soft_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
     return functional.kl_div(student, teacher, reduction="batchmean", log_target=True) * temperature**2
 
 
+def taught_labels(teacher: Any) -> Labels:
+    """What a teacher predicts; raises if it is no trained classifier."""
+    if not callable(getattr(teacher, "known_labels", None)):
+        raise PyramidError(
+            f"teacher must be a PyramidClassifier, got {type(teacher).__name__}; load one with "
+            "PyramidClassifier.load(folder)"
+        )
+    found: Labels = teacher.known_labels()
+    return found
+
+
 def check_teacher(teacher: Any, student: Any, labels: Labels, *, hidden: bool) -> None:
     """Raises unless `teacher` reads the same tokens as `student` and predicts `labels`, as the student will.
 

@@ -17,6 +17,7 @@ from torch.utils.data import Sampler
 from transformers import TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from ..core.loop import Pass
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable, only_writer
 from ..progress import Bar
@@ -39,6 +40,7 @@ from .callbacks import (
 from .checkpoints import SafeTrainer, checkpoint_to_resume, state_in
 from .data import Dev, LengthSampler, TrainingData
 from .distillation import distilled_loss
+from .elastic import Elastic, Levels
 from .sensitivity import check_refreshable, refresh_sensitivity
 from .settings import TrainSettings
 
@@ -58,6 +60,7 @@ class PyramidTrainer(SafeTrainer):
         folder: Path,
         *,
         keep: bool,
+        levels: Levels = (),
     ) -> None:
         """With `keep` checkpoints are written to `folder`; without it only what early stopping needs."""
         steps, processes, on_cpu = -(-len(data) // settings.batch_size), place()[1], model.device.type == "cpu"
@@ -94,6 +97,7 @@ class PyramidTrainer(SafeTrainer):
             model=model, args=arguments, train_dataset=data, data_collator=data.batch, processing_class=tokenizer
         )
         self.settings, self.dev = settings, dev
+        self.elastic = Elastic(model, levels, settings.seed) if levels else None
         self.sampler = LengthSampler([len(item) for item in data.items], arguments.train_batch_size, settings.seed)
         self.pace = Pace(self.sampler, settings.patience, dev.metric if dev else None)
         self.remove_callback(PrinterCallback)
@@ -112,12 +116,17 @@ class PyramidTrainer(SafeTrainer):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor | tuple[Tensor, Any]:
-        """The labels' loss, mixed with the teacher's if there is one."""
+        """The labels' loss, mixed with the teacher's if there is one, and that of pyramids that learn together."""
         taught = {name: inputs.pop(name) for name in list(inputs) if name.startswith("teacher_")}
-        if not taught:
+        if not taught and self.elastic is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        outputs, cls = call(model, inputs, cls="teacher_cls" in taught)
-        loss = distilled_loss(outputs.loss, outputs.logits, cls, taught, self.settings)
+        outputs, cls = call(model, inputs, Pass(dense=self.elastic is not None), cls="teacher_cls" in taught)
+        loss = outputs.loss
+        if taught:
+            loss = distilled_loss(loss, outputs.logits, cls, taught, self.settings)
+        if self.elastic is not None:
+            step, temperature = self.state.global_step, self.settings.temperature
+            loss = loss + self.elastic.loss(model, inputs, outputs.logits, step, temperature)
         return (loss, outputs) if return_outputs else loss
 
     def evaluate(
@@ -151,6 +160,7 @@ def finetune(
     *,
     teacher: Any = None,
     teacher_outputs: Outputs | None = None,
+    levels: Levels = (),
     dev: Dev | None = None,
     output_dir: str | Path | None = None,
     log_dir: str | Path | None = None,
@@ -166,6 +176,7 @@ def finetune(
         settings: How to train.
         teacher: A transformers classifier whose outputs are learned as well.
         teacher_outputs: What it gives for the data, if that is known.
+        levels: Pyramids that learn together in this one model, by speed, the slowest first; see `elastic`.
         dev: What to evaluate on after each epoch.
         output_dir: Where checkpoints and the log go. A stopped run resumes from the last checkpoint there and ends
             with the same weights. None saves nothing on the way.
@@ -173,23 +184,17 @@ def finetune(
         progress: Show a progress bar on stderr.
         title: What the bar says.
     """
-    if find_spec("accelerate") is None:
-        raise MissingExtraError("accelerate", "train", "training")
-    if settings.patience is not None and dev is None:
-        raise PyramidError(f"patience={settings.patience} needs data to evaluate on after each epoch; give dev")
-    check_refreshable(model, len(data))
-    if log_dir is not None:
-        check_tensorboard()
-        check_writable(Path(log_dir))
+    _check_run(model, data, settings, dev, log_dir)
     shown = progress and first_process()
     with tempfile.TemporaryDirectory() as scratch:  # the Trainer wants a folder, even when nothing is to be kept
         folder = Path(output_dir or scratch)
         check_writable(folder)
-        trainer = PyramidTrainer(model, tokenizer, data, settings, dev, folder, keep=output_dir is not None)
-        with only_writer(folder) if output_dir is not None and first_process() else nullcontext():
+        keep = output_dir is not None
+        trainer = PyramidTrainer(model, tokenizer, data, settings, dev, folder, keep=keep, levels=levels)
+        with only_writer(folder) if keep and first_process() else nullcontext():
             checkpoint = None
-            if output_dir is not None:
-                checkpoint = _checkpoint(folder, _fingerprint(model, data, settings, teacher, dev), shown)
+            if keep:
+                checkpoint = _checkpoint(folder, _fingerprint(model, data, settings, teacher, dev, levels), shown)
                 trainer.add_callback(JsonLog(folder / LOG))
             if log_dir is not None and first_process():
                 first_step = 0 if checkpoint is None else state_in(checkpoint).global_step + 1
@@ -202,6 +207,18 @@ def finetune(
                 trainer.finish(checkpoint)
     refresh_sensitivity(model, data.items, data.pad_id)  # it was that of the weights before
     return log_entries(trainer.state.log_history)
+
+
+def _check_run(model: Any, data: TrainingData, settings: TrainSettings, dev: Dev | None, log_dir: Any) -> None:
+    """Raises for what could not be trained or logged, before any work."""
+    if find_spec("accelerate") is None:
+        raise MissingExtraError("accelerate", "train", "training")
+    if settings.patience is not None and dev is None:
+        raise PyramidError(f"patience={settings.patience} needs data to evaluate on after each epoch; give dev")
+    check_refreshable(model, len(data))
+    if log_dir is not None:
+        check_tensorboard()
+        check_writable(Path(log_dir))
 
 
 def _checkpoint(folder: Path, fingerprint: dict[str, Any], shown: bool) -> Path | None:
@@ -254,7 +271,7 @@ def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any,
 
 
 def _fingerprint(
-    model: Any, data: TrainingData, settings: TrainSettings, teacher: Any, dev: Dev | None
+    model: Any, data: TrainingData, settings: TrainSettings, teacher: Any, dev: Dev | None, levels: Levels
 ) -> dict[str, Any]:
     """What must be equal for a stopped run to resume: settings, data, and the initial models."""
     return {
@@ -262,6 +279,7 @@ def _fingerprint(
         "training data": data.digest(),
         "starting weights": weights_digest(model),
         "pyramid": getattr(model.config, "pyramid", None),
+        **({"speeds": [[one.to_dict() for one in level] for level in levels]} if levels else {}),
         # Not a digest of what the teacher says: that may differ in the last bit from one machine to another.
         "teacher": None if teacher is None else [weights_digest(teacher), getattr(teacher.config, "pyramid", None)],
         "dev data": None if dev is None else dev.data.digest(),

@@ -2,6 +2,7 @@
 
 from ..training.sensitivity import measure_sensitivity
 from .candidates import METHODS, Method, described
+from .elastic import train_elastic
 from .finder import MINIMUM_ROWS, Search
 from .judge import Trial
 from .rehearsal import Rehearsal
@@ -41,5 +42,6 @@ __all__ = [
     "schedule_for_speedup",
     "solve_adaptive",
     "solve_speedup",
+    "train_elastic",
     "train_pyramid",
 ]

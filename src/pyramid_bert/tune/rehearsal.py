@@ -68,9 +68,7 @@ class Rehearsals:
         check_rows(len(items))
         self._dense, self._items, self._outputs, self._bar = dense, items, outputs, bar
         self._settings = replace(settings, epochs=1, patience=None, dev_metric=None, distill_weight=1.0)
-        order = shuffled(len(items), settings.seed)
-        held_out = min(len(items) // _HELD_OUT, _MOST_HELD_OUT)
-        self._judged_on, self._learned = order[:held_out], order[held_out:]
+        self._judged_on, self._learned = held_out_rows(len(items), settings.seed)
         self._weights: dict[PyramidConfig, dict[str, Tensor]] = {}
         self._model = copy.deepcopy(dense.model)
 
@@ -125,6 +123,12 @@ class Rehearsals:
         found = outputs_for(self._model, items, pad_id, self._settings.eval_batch_size)
         distances = divergences(self._outputs.logits[self._judged_on], found, among=self._outputs.logits)
         return float(torch.nan_to_num(distances, nan=float("inf")).mean())
+
+
+def held_out_rows(rows: int, seed: int) -> tuple[list[int], list[int]]:
+    """The rows that judge candidates, and those that they learn from."""
+    order, held_out = shuffled(rows, seed), min(rows // _HELD_OUT, _MOST_HELD_OUT)
+    return order[:held_out], order[held_out:]
 
 
 def check_rows(rows: int) -> None:

@@ -138,7 +138,7 @@ def train_pyramid(
     settings = TrainSettings(**TAUGHT) if settings is None else settings
     items = dense.encode(texts)
     record = None if output_dir is None else Path(output_dir) / RECORD
-    run = {} if record is None else _run(dense, items, speedup, target, method, settings)
+    run = {} if record is None else identity(dense, items, speedup, target, method, settings)
     outputs: Outputs | None = None
     choice = None if record is None else _recorded(record, run)
     if choice is None:
@@ -148,7 +148,7 @@ def train_pyramid(
         choice = _choose(dense, items, candidates, outputs, speedup_of, speedup, target, settings, progress=progress)
         if record is not None:
             write_text(record, run_text({**run, _CHOICE: choice.to_dict()}))
-    made = _pyramid_of(dense, choice.settings)
+    made = pyramid_of(dense, choice.settings)
     how: dict[str, Any] = {"output_dir": output_dir, "log_dir": log_dir, "progress": progress, "dev": dev}
     made.fit(items, labels, settings=settings, teacher=dense, teacher_outputs=outputs, **how)
     return Taught(made, choice, None if dev is None else _compared(dense, made, dev, settings.eval_batch_size))
@@ -163,7 +163,7 @@ def _recorded(record: Path, run: Mapping[str, Any]) -> Choice | None:
         return Choice.from_dict(before[_CHOICE])
 
 
-def _pyramid_of(dense: PyramidClassifier, settings: PyramidConfig) -> PyramidClassifier:
+def pyramid_of(dense: PyramidClassifier, settings: PyramidConfig) -> PyramidClassifier:
     """A copy of the dense classifier as a pyramid."""
     model = pyramidize(copy.deepcopy(dense.model), config=settings)
     return PyramidClassifier(model, dense.tokenizer, labels=dense.labels, max_length=dense.max_length)
@@ -193,10 +193,10 @@ def _choose(
     return Choice(best, speedup, target, ideal, measured, tuple(tried))
 
 
-def _run(
+def identity(
     dense: PyramidClassifier,
     items: Sequence[Encoded],
-    speedup: float,
+    speedup: float | list[float],
     target: str,
     method: Method,
     settings: TrainSettings,
