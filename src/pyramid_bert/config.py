@@ -11,7 +11,7 @@ from typing import Any, Literal
 from .checks import check_choice, check_flag, check_int, check_kind, check_layer, check_number
 from .core.coreset import CentersPerStep, centers_in_a_step
 from .core.distances import METRICS
-from .core.selectors import get_selector
+from .core.selectors import Grouper, Selector, get_selector
 from .cost import PLACEMENTS, Cost, Placement, Sizes
 from .errors import PyramidError, shown
 from .schedule.base import Schedule
@@ -35,7 +35,7 @@ class PyramidConfig:
         reduce: What becomes of the others: "drop" forgets them (the paper), "merge" averages each into its nearest
             kept token, "replace" writes the nearest kept token over each (the paper's pyramid*, the subject of
             Theorem 1). "replace" keeps the full length at every layer, so it saves nothing; it gives the same logits as
-            "drop" with `weighted`. None means "merge" for "coreset" and "cluster", "drop" for the published baselines.
+            "drop" with `weighted`. None means "merge" for "coreset", "cluster" and "bipartite", "drop" for the others.
         weighted: With "drop": weigh each kept token in attention by the number of tokens it stands for (the paper's
             Remark 1). "merge" always does; "replace" has the tokens themselves.
         placement: Where a layer reduces: "middle", after attention and before the feed-forward network (the paper);
@@ -76,7 +76,8 @@ class PyramidConfig:
         )
         get_selector(self.selector)
         if self.reduce is None:
-            object.__setattr__(self, "reduce", "merge" if self.selector in ("coreset", "cluster") else "drop")
+            merges = self.selector == "coreset" or _merges(get_selector(self.selector))
+            object.__setattr__(self, "reduce", "merge" if merges else "drop")
         if self.placement is None:
             at_input = self.schedule.selects_at_input or get_selector(self.selector).placement == "input"
             object.__setattr__(self, "placement", "input" if at_input else "middle")
@@ -96,7 +97,7 @@ class PyramidConfig:
     def _check_combination(self) -> None:
         """Raises for settings that are valid one by one but not together."""
         selector, placement = get_selector(self.selector), self.placement
-        at_input, pools, clusters = placement == "input", self.selector == "pool", self.selector == "cluster"
+        at_input, pools, merges = placement == "input", self.selector == "pool", _merges(selector)
         if self.within is not None:
             check_int("within", self.within, 1, "neighbours stand one place apart")
         problems = {
@@ -112,13 +113,17 @@ class PyramidConfig:
             f"sensitivity is measured in the middle of layers, got placement={placement!r}; leave it out, or "
             "use metric='euclidean' or 'cosine'": self.metric == "sensitivity" and placement != "middle",
             f"within goes with the selector 'cluster', got {self.selector!r}; leave it out": (
-                self.within is not None and not clusters
+                self.within is not None and self.selector != "cluster"
             ),
-            f"the selector 'cluster' merges by itself, got reduce={self.reduce!r}; leave it out": (
-                clusters and self.reduce != "merge"
+            f"the selector {self.selector!r} merges by itself, got reduce={self.reduce!r}; leave it out": (
+                merges and self.reduce != "merge"
             ),
-            f"the selector 'cluster' has no centres, got centers_per_step={self.centers_per_step!r}; leave it out, "
-            "or use 'coreset'": clusters and self.centers_per_step != 1,
+            f"the selector {self.selector!r} has no centres, got centers_per_step={self.centers_per_step!r}; leave it "
+            "out, or use 'coreset'": merges and self.centers_per_step != 1,
+            f"the selector {self.selector!r} cannot tell how many tokens a text needs; use 'cluster' or 'coreset' with "
+            "an adaptive schedule": (
+                merges and isinstance(self.schedule, AdaptiveSchedule) and getattr(selector, "count", None) is None
+            ),
             "the selector 'pool' takes Schedule.strided(window, at_layers), got a schedule of kind "
             f"{self.schedule.kind!r}": pools and not isinstance(self.schedule, StridedSchedule),
             "with reduce='replace' every token is still there and needs no weight; leave weighted=False, "
@@ -242,6 +247,11 @@ class PyramidConfig:
             raise PyramidError("a saved pyramid needs a 'schedule'; the config is damaged")
         fields["schedule"] = Schedule.from_dict(fields["schedule"])
         return cls(**{key: value for key, value in fields.items() if key in known})
+
+
+def _merges(selector: Selector) -> bool:
+    """Whether a selector replaces groups of tokens by their weighted means."""
+    return isinstance(selector, Grouper) and selector.weighs
 
 
 def _layer_numbers(name: str, values: Any) -> tuple[int, ...]:

@@ -220,8 +220,9 @@ def test_clusters_leave_cls_as_it_is_and_average_by_size(batch, metric):
 # ---- pooling, which makes groups of neighbours instead ----
 
 
-def test_only_clusters_and_pooling_rank_nothing():
-    assert {name for name in selector_names() if isinstance(get_selector(name), Grouper)} == {"cluster", "pool"}
+def test_what_makes_groups_ranks_nothing():
+    groupers = {name for name in selector_names() if isinstance(get_selector(name), Grouper)}
+    assert groupers == {"cluster", "bipartite", "pool"}
 
 
 @given(batch=batches(), window=st.integers(2, 5))

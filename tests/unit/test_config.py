@@ -52,7 +52,7 @@ def test_what_selector_and_schedule_decide():
         schedules = {"pool": [STRIDED], "input-first": [INPUT], "coreset": [EXPONENTIAL, INPUT]}
         for schedule in schedules.get(name, [EXPONENTIAL]):
             config = PyramidConfig(schedule=schedule, selector=name)
-            assert config.reduce == ("merge" if name in ("coreset", "cluster") else "drop")
+            assert config.reduce == ("merge" if name in ("coreset", "cluster", "bipartite") else "drop")
             assert config.placement == ("input" if schedule is INPUT else "middle")
 
 
@@ -108,7 +108,7 @@ def test_a_saved_config_without_its_schedule():
         PyramidConfig.from_dict({"format": 1, "selector": "first"})
 
 
-KNOWN = "attention, cls-attention, cluster, coreset, first, input-first, pool, random"
+KNOWN = "attention, bipartite, cls-attention, cluster, coreset, first, input-first, pool, random"
 NO_CENTERS = "centers_per_step must be an int of at least 1, a fraction in (0, 1) or 'all', got {!r}; 1 covers best"
 NO_FIT = "placement {!r} and a schedule of kind {!r} do not fit: selection at the input happens once and takes Sch"
 POOLS = "the selector 'pool' averages by itself; leave reduce='drop' and weighted=False"

@@ -196,7 +196,8 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     """Which tokens stay, and how the others are reduced."""
     group = parser.add_argument_group("selection: which tokens stay, and how the others are reduced")
     group.add_argument(
-        "--selector", help="coreset (default), cluster, attention, cls-attention, first, random, pool or input-first"
+        "--selector",
+        help="coreset (default), cluster, bipartite, attention, cls-attention, first, random, pool or input-first",
     )
     group.add_argument(
         "--reduce",

@@ -1,12 +1,13 @@
 """The method: tokens, selectors, reductions and the one loop. Uses torch and compiled loops; knows no model.
 
 Read the modules in this order: `loop` (what happens in a pass), `tokens` and `reduction` (the data), `selectors`,
-`coreset`, `cluster` and `baselines` (which tokens stay), `reducer` (the decision), `distances`, `covering`, `record`;
-for speed, `compiled`, `kernels` and `tables`.
+`coreset`, `cluster`, `bipartite` and `baselines` (which tokens stay), `reducer` (the decision), `distances`,
+`covering`, `record`; for speed, `compiled`, `kernels` and `tables`.
 """
 
 # Importing a selector's module registers it.
 from .baselines import pool_groups, received_attention
+from .bipartite import bipartite_groups
 from .cluster import ward_counts, ward_groups
 from .coreset import k_center_greedy, radius_curve
 from .covering import nearest_kept, shortest_cover
@@ -25,6 +26,7 @@ __all__ = [
     "Ranker",
     "Ranking",
     "Trace",
+    "bipartite_groups",
     "from_radius",
     "get_selector",
     "k_center_greedy",

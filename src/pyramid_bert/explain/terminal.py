@@ -90,7 +90,7 @@ def pieces(tokens: Sequence[str]) -> list[Piece]:
 
 def fate(settings: Mapping[str, Any]) -> str:
     """What a kept token is to the tokens it stands for: a key of `FATES`."""
-    if settings.get("selector") in ("pool", "cluster"):
+    if settings.get("selector") in ("pool", "cluster", "bipartite"):
         return "pooled into"
     return {"merge": "merged into", "replace": "replaced by"}.get(str(settings.get("reduce")), "nearest kept token")
 
