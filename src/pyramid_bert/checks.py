@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import inf
 from numbers import Integral, Real
+from os import PathLike
 from sys import float_info
 from typing import Any
 
@@ -78,6 +79,18 @@ def check_choice(name: str, value: object, known: Collection[str]) -> None:
     """Raises, naming the nearest, unless `value` is one of `known`."""
     if not isinstance(value, str) or value not in known:
         raise UnknownNameError(name, value, known)
+
+
+def check_path(name: str, value: object) -> None:
+    """Raises unless `value` is a path or a text.
+
+    Example:
+        >>> check_path("folder", 3)
+        Traceback (most recent call last):
+        pyramid_bert.errors.PyramidError: folder must be a path, got int
+    """
+    if not isinstance(value, str | PathLike):
+        raise PyramidError(f"{name} must be a path, got {type(value).__name__}")
 
 
 def check_kind(name: str, value: object, kind: type[Any], remedy: str) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .certificate import FILE as CERTIFICATE
 from .certificate import Answers, Certificate, answers
-from .checks import check_choice
+from .checks import check_choice, check_path
 from .config import PyramidConfig
 from .errors import PyramidError, shown
 from .estimator import Estimator
@@ -343,6 +343,7 @@ class PyramidClassifier(WithSpeed, Estimator):
         """Writes model, tokenizer and labels to a folder, by the first process; `run` says what trained it."""
         if not first_process():
             return
+        check_path("folder", folder)
         target = Path(folder)
         check_replaceable(target, WRITTEN)
         known = self.known_labels()

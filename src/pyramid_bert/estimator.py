@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
 from .checks import check_choice
+from .errors import PyramidError
 
 
 class Estimator:
@@ -45,6 +46,8 @@ class Estimator:
             check_choice("parameter", outer, self.PARAMETERS)
             if field:
                 whole = self._parameters[outer]
+                if not is_dataclass(whole) or isinstance(whole, type):
+                    raise PyramidError(f"{outer} has no parameters of its own, got {name!r}; set {outer} itself")
                 check_choice(f"parameter of {outer}", field, [part.name for part in fields(whole)])
                 value = replace(whole, **{field: value})
             self._parameters[outer] = value

@@ -134,12 +134,16 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 
 def recover_folder(target: Path) -> None:
     """Puts back a folder that a stopped process had moved aside to replace it."""
-    if target.exists():
-        return
-    for aside in sorted(target.parent.glob(f".{glob.escape(target.name)}.old.*/{glob.escape(target.name)}")):
+    aside = None if target.exists() else moved_aside(target)
+    if aside is not None:
         os.replace(aside, target)
         shutil.rmtree(aside.parent, ignore_errors=True)
-        return
+
+
+def moved_aside(target: Path) -> Path | None:
+    """Where a folder is that a process moved aside to replace it, and then stopped; None if there is none."""
+    name = glob.escape(target.name)
+    return min(target.parent.glob(f".{name}.old.*/{name}"), default=None)
 
 
 def _share(folder: Path) -> None:
@@ -263,6 +267,12 @@ def check_not_input(output: Path, source: Path) -> None:
     """Raises if an output would replace the file that it is made from."""
     if output.exists() and source.exists() and output.samefile(source):
         raise PyramidError(f"the output {output} is the input itself; name another file")
+
+
+def check_not_inside(output: Path, folder: Path) -> None:
+    """Raises if an output would be written into a folder that is only read."""
+    if folder.is_dir() and folder.resolve() in output.resolve().parents:
+        raise PyramidError(f"the output {output} is inside of {folder}, which is only read; name another file")
 
 
 def check_writable(folder: Path) -> None:

@@ -97,6 +97,13 @@ def _point(entry: Mapping[str, Any]) -> Point:
     return Point(**numbers, settings=PyramidConfig.from_dict(entry["settings"]), metrics=dict(entry["metrics"]))
 
 
+def switch(model: Any, front: Front | None, speed: float) -> None:
+    """Makes `model` the pyramid of its front that has this speed."""
+    if front is None:
+        raise PyramidError("this model has one speed; train an elastic one with `pyramid-bert train --speedup 1.5-4`")
+    pyramidize(model, config=front.at(speed).settings)
+
+
 class WithSpeed:
     """The pyramid of a classifier, and the switch between those of an elastic model.
 
@@ -120,8 +127,4 @@ class WithSpeed:
 
     @speed.setter
     def speed(self, speed: float) -> None:
-        if self.front is None:
-            raise PyramidError(
-                "this model has one speed; train an elastic one with `pyramid-bert train --speedup 1.5-4`"
-            )
-        pyramidize(self.model, config=self.front.at(speed).settings)
+        switch(self.model, self.front, speed)

@@ -86,6 +86,8 @@ def _check(given: dict[str, Any]) -> None:
         check_kind("model", model, torch.nn.Module, "give a folder, a name on the hub or a transformers model")
         if not has_head(model):
             raise UnsupportedModelError(f"{type(model).__name__} has no head; give a sequence classifier, or a folder")
+        if not type(model).__name__.endswith("ForSequenceClassification"):
+            raise UnsupportedModelError(f"{type(model).__name__} gives a text no label; give a sequence classifier")
         if given["tokenizer"] is None:
             raise PyramidError(f"give the tokenizer of this {type(model).__name__} as well")
     if given["labels"] is not None:

@@ -177,6 +177,17 @@ def test_a_teacher_and_texts_without_labels(call, dense, tmp_path, capsys):
     assert found["ideal"] >= 1.5
 
 
+def test_a_label_that_the_teacher_does_not_know_is_named_before_any_work(call, dense, tmp_path, capsys, monkeypatch):
+    dense.save(tmp_path / "teacher")
+    lines = (tmp_path / "train.jsonl").read_text().splitlines()
+    lines[6] = json.dumps({"text": "a fine film", "label": "great"})
+    (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr("pyramid_bert.tune.taught.speeds", None)
+    for speeds in ("1.5", "1.4-2"):
+        assert call("--teacher", tmp_path / "teacher", "--speedup", speeds) == 1
+        assert "row 7: the label is 'great', which the model does not know" in capsys.readouterr().err
+
+
 def test_calls_that_do_not_fit_together(call, tiny_model_dir, tmp_path, capsys):
     model = ["--model", tiny_model_dir]
     for words, message in (

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from ..boundary import one_line, printable
 from ..errors import PyramidError, UsageError
@@ -45,9 +46,12 @@ _EPILOG = """examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
     args, unknown = _parser().parse_known_args(argv)
-    if unknown:  # argparse would show the usage of all commands, not of this one
+    if hasattr(args, "text") and isinstance(args.text, list) and not any(word.startswith("-") for word in unknown):
+        args.text += unknown  # argparse takes no texts behind an option
+    elif unknown:  # argparse would show the usage of all commands, not of this one
         args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
+        _know_performers(args)
         args.run(args)
     except SystemExit:
         raise
@@ -61,6 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(_words(error))
         return 2 if isinstance(error, UsageError) else 1
     return 0
+
+
+def _know_performers(args: argparse.Namespace) -> None:
+    """Imports the laboratory's Performer, which transformers does not know, if the call names a model of that kind."""
+    for name in ("model", "teacher"):
+        path = getattr(args, name, None)
+        config = Path(path or ".") / "config.json"
+        if path and config.is_file() and b"performer" in config.read_bytes():
+            import_module("pyramid_bert.lab.performer")
 
 
 def _words(error: BaseException) -> str:

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_schedule_options(parser)
     options.add_speedup_option(parser)
     options.add_pyramid_options(parser)
+    options.add_speed_option(parser)
     options.add_device_option(parser)
     options.add_json_option(parser)
 
@@ -73,7 +74,8 @@ def run(args: argparse.Namespace) -> None:
 
     from ..bench.ledger import measure
     from ..bench.models import model_pair
-    from ..lab import performer  # noqa: F401 - Performers are measured too
+    from ..families.loading import model_folder
+    from ..front import Front, switch
     from ..runtimes.packed import optimize
 
     if args.threads:
@@ -82,6 +84,8 @@ def run(args: argparse.Namespace) -> None:
     with options.named_by_options():
         pair = model_pair(args.model, args.size, schedule, settings, device, texts=table is not None)
     dense, pyramid, tokenizer = pair
+    if args.speed is not None:
+        switch(pyramid, Front.load(model_folder(args.model)), args.speed)
     _check_lengths(args, dense)
     if args.training:
         found = [_train(args, dense, pyramid, n, batch_sizes[0]) for n in numbers("--n", args.n)]
@@ -123,6 +127,8 @@ def _check_call(args: argparse.Namespace, batch_sizes: list[int]) -> None:
         raise UsageError("--reduce replace keeps the full length and saves nothing; --reduce drop --weighted does")
     if args.data and not args.model:
         raise UsageError("--data needs --model: a random BERT has no tokenizer")
+    if args.speed is not None and (not args.model or args.speedup is not None):
+        raise UsageError("--speed chooses a speed of an elastic --model; leave out --speedup")
     if args.training and len(batch_sizes) > 1:
         raise UsageError(f"--training takes one --batch-size, got {args.batch_size}")
     if args.training and (args.data or args.optimize or args.speedup is not None):
@@ -169,7 +175,7 @@ def _workload(args: argparse.Namespace, tokenizer: Any, table: DataTable | None,
         return Workload.synthetic([lengths[i % len(lengths)] for i in range(args.rows)], vocabulary=config.vocab_size)
     length = read_record(args.model).get("max_length") if args.max_length is None else args.max_length
     how: dict[str, Any] = {"positions": positions_of(config), "max_length": length, "source": args.data}
-    how |= {"where": table.where, "remedy": "shorten it, or pass --max-length {positions} to cut long texts"}
+    how |= {"where": table.where, "remedy": options.SHORTEN}
     return Workload.from_texts(tokenizer, table.texts[: args.rows], **how)
 
 
@@ -213,7 +219,8 @@ def ledger_table(ledger: Ledger, difference: dict[str, float] | None = None) -> 
     table = Table(
         title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, in batches of {ledger.batch_size}{how}",
         caption=f"{escape(printable(work['source']))}; {machine['cpu']}, {machine['threads']} threads, "
-        f"torch {machine['torch']}; medians of {ledger.rounds} interleaved rounds. Ideal: the ratio of "
+        f"torch {machine['torch']}; medians of {ledger.rounds} interleaved rounds, of times and of "
+        "ratios within a round. Ideal: the ratio of "
         "multiply-accumulates. Roofline: reading "
         f"weights at {ledger.roofline.bytes_per_second / 1e9:.0f} GB/s and multiplying at "
         f"{ledger.roofline.macs_per_second / 1e9:.0f} GMAC/s, at once or in turn.{effect}",

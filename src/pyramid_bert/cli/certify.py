@@ -34,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--score", help=argparse.SUPPRESS)  # deprecated: confidence is the only one
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--dry-run", action="store_true", help="print the table, save nothing")
+    options.add_max_length_option(parser)
+    options.add_speed_option(parser)
     options.add_data_options(parser)
     options.add_device_option(parser)
     options.add_json_option(parser)
@@ -45,15 +47,15 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
 
     from ..certificate import FILE, Certificate, check_score, compare_with_dense
-    from ..classifier import PyramidClassifier
 
     with usage_errors():
         check_score(args.score)
     if args.score is not None:
         messages().print("--score is deprecated: confidence is the only score; leave it out")
-    texts = options.read_data(args.data, args, labels=False).texts
-    classifier = PyramidClassifier.load(args.model, device=args.device)
-    comparison = compare_with_dense(classifier, texts, batch_size=args.batch_size, progress=True)
+    table = options.read_data(args.data, args, labels=False)
+    classifier = options.load_classifier(args)
+    items = options.encoded(classifier, table, options.SHORTEN).texts
+    comparison = compare_with_dense(classifier, items, batch_size=args.batch_size, progress=True)
     certificate, by_share, speedup = Certificate.of(comparison), comparison.by_share(), comparison.speedup()
     if not args.dry_run:
         certificate.save(args.model)

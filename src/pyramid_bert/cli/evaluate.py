@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="PATH", help="a file of texts and labels, or the folder of a --task")
     options.add_task_option(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", help="texts at a time (default: 32, or the task's)")
+    options.add_max_length_option(parser)
     options.add_speed_option(parser)
     options.add_optimize_option(parser)
     options.add_data_options(parser)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..boundary import printable
+from ..checks import check_number
 from ..cost import PLACEMENTS
 from ..errors import PyramidError, UnknownNameError, UsageError
 from ..files import to_json
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..text.labels import Labels
     from ..text.tables import Table
 
+SHORTEN = "shorten it, or pass --max-length {positions} to cut long texts"
 SCHEDULES = ("exponential", "constant", "input_only", "custom", "random", "strided", "adaptive")
 TEXT, LABEL = "text", "label"  # the default columns of a file
 # Option -> (argument of the schedule's constructor, type, metavar, help).
@@ -80,6 +82,11 @@ def speeds(text: str) -> float | tuple[float, float]:
         raise argparse.ArgumentTypeError(message) from None
 
 
+def add_max_length_option(parser: argparse.ArgumentParser) -> None:
+    """--max-length."""
+    parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts (default: as saved)")
+
+
 def add_speed_option(parser: argparse.ArgumentParser) -> None:
     """--speed."""
     parser.add_argument("--speed", type=float, metavar="X", help="of an elastic model: times faster than dense")
@@ -90,8 +97,12 @@ def load_classifier(args: argparse.Namespace) -> PyramidClassifier:
     from ..classifier import PyramidClassifier
 
     classifier = PyramidClassifier.load(args.model, device=device_from(args))
+    if args.max_length is not None:
+        check_number("--max-length", args.max_length, 2, whole=True, error=UsageError)
+        classifier.max_length = args.max_length
     if args.speed is not None:
         classifier.speed = args.speed
+        say(f"running at {classifier.speed:.2f}x")
     if getattr(args, "optimize", None):
         classifier.optimize(args.optimize)
     return classifier
@@ -310,8 +321,7 @@ def evaluate_all(classifier: PyramidClassifier, tables: dict[str, Table], batch_
     """The metrics on each table, by name with the table's prefix."""
     for table in tables.values():
         classifier.known_labels().targets(table.labels, where=table.where)
-    remedy = "shorten it, or train with --max-length {positions} to cut long texts"
-    tables = {prefix: encoded(classifier, table, remedy) for prefix, table in tables.items()}
+    tables = {prefix: encoded(classifier, table, SHORTEN) for prefix, table in tables.items()}
     metrics: dict[str, float] = {}
     for prefix, table in tables.items():
         found = classifier.evaluate(table.texts, table.labels, batch_size=batch_size, progress=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CHUNK = 4096  # rows in memory at once; sorted by length within
 _BATCHES = 16  # between two steps of the progress
-_RESULT_OPTIONS = ("text-column", "text-pair-column", "speed", "optimize", "radius", "fallback")
+_RESULT_OPTIONS = ("text-column", "text-pair-column", "max-length", "speed", "optimize", "radius", "fallback")
 EPILOG = """examples:
   pyramid-bert predict my-model "a fine film" "a waste of time"
   pyramid-bert predict my-model --data reviews.csv --out labelled.csv
@@ -47,11 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FILE", help="label the rows of this file instead")
     parser.add_argument("--out", metavar="FILE", help="write the labelled rows here, in any of the formats below")
     options.add_restart_option(parser)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
     parser.add_argument("--radius", action="store_true", help="give the covering radius of each layer as well")
     parser.add_argument(
         "--fallback", type=float, metavar="SHARE", help="run about this share of the texts again, with all tokens"
     )
+    options.add_max_length_option(parser)
     options.add_speed_option(parser)
     options.add_optimize_option(parser)
     options.add_data_options(parser)
@@ -77,6 +78,7 @@ def run(args: argparse.Namespace) -> None:
     classifier = options.load_classifier(args)
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
+    _check_lengths(classifier, args)
     with options.steps_shown("predicting", rows) as advance:
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:
@@ -99,7 +101,8 @@ def run(args: argparse.Namespace) -> None:
             args.goes_on = lambda: any(target.parent.glob(f"{glob.escape(target.name)}.parts/*.jsonl"))
             transform_file(source, target, lambda rows: label(_texts(rows, args)), run=record, **how)
         else:
-            for texts in _chunks(args):
+            for chunk in _chunks(args):
+                texts = [text for _, text in chunk]
                 for text, answer in zip(texts, label(texts), strict=True):
                     whole = {"text": text, **answer}
                     print(options.json_text(whole) if args.json else _line(whole))
@@ -123,17 +126,32 @@ def _check_call(args: argparse.Namespace) -> None:
         raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
 
 
-def _chunks(args: argparse.Namespace) -> Iterator[list[Text]]:
-    """The texts, as many at a time as are held in memory."""
+def _chunks(args: argparse.Namespace) -> Iterator[list[tuple[int, Text]]]:
+    """The texts with their numbers, from 1; as many at a time as are held in memory."""
     from ..text.stream import read_chunks
 
     if not args.data:
-        yield args.text
+        yield list(enumerate(args.text, start=1))
         return
     for rows in read_chunks(Path(args.data), CHUNK):
         if args.out:
             _check_columns(rows, args)
-        yield _texts(rows, args)
+        yield list(zip((number for number, _ in rows), _texts(rows, args), strict=True))
+
+
+def _check_lengths(classifier: PyramidClassifier, args: argparse.Namespace) -> None:
+    """Raises for a text that is too long for the model, before any is labelled. A token has at least a character."""
+    from ..families import positions_of
+    from ..text.tables import Table
+
+    if classifier.max_length is not None:
+        return
+    source = args.data or "the texts of this call"
+    for chunk in _chunks(args):
+        long = [(number, text) for number, text in chunk if len("".join(text)) > positions_of(classifier.model) - 3]
+        if long:
+            table = Table([text for _, text in long], [], source=source, numbers=[number for number, _ in long])
+            options.encoded(classifier, table, options.SHORTEN)
 
 
 def _check_columns(rows: list[tuple[int, Mapping[str, Any]]], args: argparse.Namespace) -> None:

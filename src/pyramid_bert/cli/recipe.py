@@ -15,6 +15,7 @@ from .compared import INTERVALS, comparison, metric_text
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
+    from ..config import PyramidConfig
     from ..text.labels import Labels
     from ..text.tables import Table
     from ..training import TrainSettings
@@ -37,6 +38,9 @@ def teach(
 
     out = Path(args.out)
     dense = _dense_model(args, loading)
+    if args.teacher:
+        for table in filter(lambda table: table.labels, (train, *dev.values())):
+            dense.known_labels().targets(table.labels, where=table.where)  # raises before any work
     remedy = "pass --max-length {positions} to cut long texts"
     train = options.encoded(dense, train, remedy)
     dev = {prefix: options.encoded(dense, table, remedy) for prefix, table in dev.items()}
@@ -84,11 +88,13 @@ def _check_reach(
 ) -> SpeedupOf | None:
     """Raises, before any training, if there is no pyramid of the wanted speed; a resumed run has found its own."""
     from ..tune import elastic, taught
+    from ..tune.rehearsal import check_rows
 
     is_range = isinstance(args.speedup, tuple)
     if (Path(args.out) / "checkpoints" / (elastic if is_range else taught).RECORD).is_file():
         return None
     wanted = elastic.speeds_between(*args.speedup) if is_range else [args.speedup]
+    check_rows(len(items))
     speedup_of = taught.speeds(dense, items, target, settings.eval_batch_size, progress=True)
     elastic.levels_of(dense, items, taught.METHOD, speedup_of, wanted)
     return speedup_of
@@ -96,8 +102,6 @@ def _check_reach(
 
 def _show_front(dense: PyramidClassifier, elastic: PyramidClassifier, dev: Any, args: argparse.Namespace) -> None:
     """The speeds of an elastic model, and what each of them gives."""
-    from ..tune.candidates import described
-
     assert elastic.front is not None
     of_dense = {} if dev is None else dense.evaluate(*dev)
     if args.json:
@@ -105,20 +109,28 @@ def _show_front(dense: PyramidClassifier, elastic: PyramidClassifier, dev: Any, 
         options.print_json({"dense": of_dense, "speed": elastic.speed, "points": points})
         return
     caption = (
-        f"dense: the model that taught it. Agreement: with dense, on texts that were held out of training. Ideal: "
-        f"multiply-accumulates at true lengths. Saved at {elastic.speed:g}x; --speed chooses another"
+        "dense: the model that taught it. Agreement: with dense, on texts that were held out of training. Ideal: "
+        "multiply-accumulates at true lengths; with all tokens, the last layer computes only CLS. "
+        f"Saved at {elastic.speed:.2f}x; --speed chooses another"
     )
     table = Grid(title="one model at every speed", caption=caption)
     for name in ("speed", "ideal", "agreement", *of_dense, "pyramid"):
         table.add_column(name, justify="left" if name == "pyramid" else "right")
     rows = [("dense", "1.00x", "100.0", of_dense, "")]
     for point in elastic.front.points:
-        shown = "all tokens" if point.speed == 1 else described(point.settings)
+        shown = "all tokens" if point.speed == 1 else _briefly(point.settings)
         agreement = f"{100 * point.agreement:.1f}"
         rows.append((f"{point.speed:.2f}x", f"{point.ideal:.2f}x", agreement, dict(point.metrics), shown))
     for speed, ideal, agreement, metrics, shown in rows:
         table.add_row(speed, ideal, agreement, *(metric_text(name, metrics.get(name)) for name in of_dense), shown)
     Console().print(table)
+
+
+def _briefly(settings: PyramidConfig) -> str:
+    """What a pyramid of a front does, in a few words."""
+    ratio = settings.schedule.to_dict()["keep_ratio"]
+    merged = f"{ratio:.0%} of the tokens left" if ratio < 1 else "nothing merged"
+    return merged if settings.rest_from is None else f"{merged}, only CLS from layer {settings.rest_from}"
 
 
 def _show(found: Taught, args: argparse.Namespace) -> None:

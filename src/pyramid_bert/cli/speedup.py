@@ -96,9 +96,8 @@ def run(args: argparse.Namespace) -> None:
     _check_call(args, classifier, table)
     if args.max_length is not None:
         classifier.max_length = args.max_length
-    remedy = "shorten it, or pass --max-length {positions} to cut long texts"
     with only_writer(out):
-        search = _search(args, classifier, options.encoded(classifier, table, remedy), out)
+        search = _search(args, classifier, options.encoded(classifier, table, options.SHORTEN), out)
     _show(search, args)
     options.say(f"saved to {out}")
 

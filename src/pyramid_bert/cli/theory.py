@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> None:
     from ..bench.machine import describe_machine
     from ..classifier import PyramidClassifier
     from ..families.hub import apply_settings
-    from ..lab import performer  # noqa: F401 - the theorem holds for Performers too
     from ..lab.theory.measure import measure_theorem
     from ..text.sampling import sample_rows
 
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     apply_settings(classifier.model, schedule, pyramid_settings_from(args))
     some = sample_rows(table, args.rows, args.seed)
     targets = classifier.known_labels().targets(some.labels, where=some.where) if some.labels else None
-    items = classifier.encode(some.texts)
+    items = classifier.encode(some.texts, where=some.where, remedy="shorten it")
     with steps_shown("measuring", len(items)) as step:
         report = measure_theorem(
             classifier.model, items, targets, directions=args.directions, seed=args.seed, after_each=step

@@ -64,13 +64,13 @@ _TRAINING: dict[str, tuple[type, str, str]] = {
     "warmup_ratio": (float, "P", "share of the steps over which the learning rate rises (default: 0)"),
     "weight_decay": (float, "W", "decoupled weight decay (default: 0)"),
     "seed": (int, "S", "seed of everything random (default: 0)"),
-    "dropout": (float, "P", "dropout while training (default: the model's)"),
+    "dropout": (float, "P", "dropout while training (default: the model's; 0 with --speedup)"),
     "patience": (int, "K", "stop after K epochs without improvement and keep the best weights"),
     "dev_metric": (str, "NAME", "the metric that has to improve (default: accuracy; for numbers: spearman)"),
 }
 _DISTILLATION: dict[str, tuple[type, str, str]] = {
     "temperature": (float, "T", "softens the teacher's outputs (default: 2)"),
-    "distill_weight": (float, "W", "the teacher's share of the loss, 0-1 (default: 0.5)"),
+    "distill_weight": (float, "W", "the teacher's share of the loss, 0-1 (default: 0.5; 0.9 with --speedup)"),
     "hidden_weight": (float, "W", "weight of matching the teacher's CLS vectors (default: 0)"),
 }
 _RESULT_OPTIONS = ("target", "new_classes", "dense", "speedup", "ideal", "task")

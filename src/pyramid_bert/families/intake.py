@@ -42,6 +42,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "vocab_size": (1, 1 << 24),
     "type_vocab_size": (0, 1 << 16),
 }
+_OTHER_HEADS = ("ForMultipleChoice", "ForNextSentencePrediction")  # whose weights would pass for a classifier's
 _MOST_LABELS, _MOST_POSITIONS = 1 << 16, 1 << 24
 
 
@@ -59,6 +60,10 @@ def check_config(folder: Path) -> None:
             raise CheckpointError(f"{path} asks for attention by {config[key]!r}; only eager and sdpa are run")
     if (folder / "adapter_config.json").exists():
         raise CheckpointError(f"{folder} holds an adapter; merge it into its model and save that")
+    kinds = config.get("architectures")
+    for kind in kinds if isinstance(kinds, list) else ():
+        if isinstance(kind, str) and kind.endswith(_OTHER_HEADS):
+            raise CheckpointError(f"{folder} holds a {kind}, which gives a text no label; give a sequence classifier")
     for key in ("num_labels", "id2label", "label2id"):  # transformers makes a dict of as many entries
         value = config.get(key)
         number = len(value) if isinstance(value, dict) else value
@@ -132,6 +137,11 @@ def check_complete(path: str | Path, family: Family, model: Any, report: Mapping
         model: The model as transformers loaded it.
         report: What transformers says about loading it.
     """
+    for key, stored, wanted in sorted(report["mismatched_keys"]):
+        raise CheckpointError(
+            f"{path} does not fit its config: {key} has the shape {tuple(stored)}, and {tuple(wanted)} is needed; "
+            f"{FETCH_AGAIN}"
+        )
     head = family.head.partition(".")[0] + "."
     trained = (head, f"{family.base}.{family.pooler}.")  # what training makes, where a model comes without it
     missing = sorted(report["missing_keys"])

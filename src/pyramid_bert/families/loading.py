@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from ..boundary import printable, translating
 from ..checks import check_choice
 from ..errors import CheckpointError
+from ..files import moved_aside
 from ..resuming import digest_of
 from .intake import (
     FETCH_AGAIN,
@@ -55,6 +56,7 @@ def load_model(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
             attn_implementation=attn_implementation,
         )
     head_is_new = check_complete(path, family, model, report)
@@ -71,7 +73,10 @@ def model_digests(path: str | Path) -> dict[str, str]:
 def load_config(folder: Path) -> Any:
     """The config of a model folder."""
     with translating(CheckpointError, f"cannot read the config of {folder}", FETCH_AGAIN):
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    # These change no answer, only how a model is called or how much memory it takes.
+    config.return_dict, config.chunk_size_feed_forward = True, 0
+    return config
 
 
 def load_tokenizer(path: str | Path, model: Any = None) -> Any:
@@ -90,6 +95,9 @@ def model_folder(path: str | Path) -> Path:
     with translating(CheckpointError, f"no model folder at {named}", "check the name"):  # a name can be too long
         if folder.is_dir():
             return folder
+        aside = moved_aside(folder)
+        if aside is not None:
+            return aside
         looks_like_path = folder.is_absolute() or len(folder.parts) > 2 or folder.exists() or named.startswith(".")
     if looks_like_path:
         raise CheckpointError(f"no model folder at {named}; give a folder written by save_pretrained or a hub name")

@@ -192,9 +192,11 @@ class Labels:
             config.label2id = {str(name): number for number, name in enumerate(self.classes)}
 
     def _numbers(self) -> dict[Any, int]:
-        """Class name (and number, if `numbered`) -> class number."""
-        names = {name: i for i, name in enumerate(self.classes or ())}
-        return {**{i: i for i in range(len(names))}, **names} if self.numbered else names
+        """Class name (and number, if `numbered`) -> class number; bools as files of text spell them, too."""
+        names: dict[Any, int] = {name: i for i, name in enumerate(self.classes or ())}
+        bools = {name: i for name, i in names.items() if isinstance(name, bool)}
+        names |= {spelled: i for name, i in bools.items() for spelled in (str(name), str(name).lower())}
+        return {**{i: i for i in range(len(self.classes or ()))}, **names} if self.numbered else names
 
 
 def stand_ins(taught: Labels | None, texts: int) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch.utils.data import Sampler
 from transformers import TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from ..checks import check_kind, check_path
 from ..core.loop import Pass
 from ..errors import MissingExtraError, PyramidError
 from ..files import check_writable, only_writer
@@ -184,7 +185,10 @@ def finetune(
         progress: Show a progress bar on stderr.
         title: What the bar says.
     """
-    _check_run(model, data, settings, dev, log_dir)
+    _check_run(model, data, settings, dev, {"output_dir": output_dir, "log_dir": log_dir})
+    check_kind("levels", levels, Sequence, "leave it out: it is for train_elastic")
+    if teacher_outputs is not None:
+        check_kind("teacher_outputs", teacher_outputs, Outputs, "leave it out: the teacher is asked")
     shown = progress and first_process()
     with tempfile.TemporaryDirectory() as scratch:  # the Trainer wants a folder, even when nothing is to be kept
         folder = Path(output_dir or scratch)
@@ -209,16 +213,21 @@ def finetune(
     return log_entries(trainer.state.log_history)
 
 
-def _check_run(model: Any, data: TrainingData, settings: TrainSettings, dev: Dev | None, log_dir: Any) -> None:
+def _check_run(
+    model: Any, data: TrainingData, settings: TrainSettings, dev: Dev | None, folders: dict[str, Any]
+) -> None:
     """Raises for what could not be trained or logged, before any work."""
+    for name, folder in folders.items():
+        if folder is not None:
+            check_path(name, folder)
     if find_spec("accelerate") is None:
         raise MissingExtraError("accelerate", "train", "training")
     if settings.patience is not None and dev is None:
         raise PyramidError(f"patience={settings.patience} needs data to evaluate on after each epoch; give dev")
     check_refreshable(model, len(data))
-    if log_dir is not None:
+    if folders["log_dir"] is not None:
         check_tensorboard()
-        check_writable(Path(log_dir))
+        check_writable(Path(folders["log_dir"]))
 
 
 def _checkpoint(folder: Path, fingerprint: dict[str, Any], shown: bool) -> Path | None:

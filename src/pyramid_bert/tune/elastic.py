@@ -84,7 +84,7 @@ def train_elastic(
     levels = _levels(dense, items, (slowest, fastest), target, method, settings, speedup_of, output_dir, progress)
     judged_on, learned = held_out_rows(len(items), settings.seed)
     labels = None if labels is None else [labels[i] for i in learned]
-    made = pyramid_of(dense, levels[0][0])
+    made = pyramid_of(dense, _everything(levels[0][0]))  # on dev, the full model is evaluated
     how: dict[str, Any] = {"output_dir": output_dir, "log_dir": log_dir, "progress": progress, "dev": dev}
     made.fit([items[i] for i in learned], labels, settings=settings, teacher=dense, levels=levels, **how)
     with Bar(shown=progress) as bar:
@@ -153,10 +153,8 @@ def _front(
     bar: Bar,
 ) -> Front:
     """For each speed the pyramid that is nearest to the dense model, and the full model as the slowest."""
-    pad_id, own = dense.tokenizer.pad_token_id, made.settings
-    assert own is not None
-    everything = own.replace(schedule=Schedule.constant(1.0), rest_from=None, skip=())
-    every = [(1.0, [everything]), *zip(wanted, levels, strict=True)]
+    pad_id = dense.tokenizer.pad_token_id
+    every = [(1.0, [_everything(levels[0][0])]), *zip(wanted, levels, strict=True)]
     task = bar.add_task("choosing the front", total=sum(len(level) for _, level in every))
     dev_items = [] if dev is None else dense.encode(dev[0])
     target = outputs_for(dense.model, items, pad_id, batch_size)
@@ -166,18 +164,26 @@ def _front(
         return outputs_for(pyramidize(made.model, config=settings), items, pad_id, batch_size)
 
     points = list[Point]()
-    for speed, level in every:
-        found: dict[PyramidConfig, Tensor] = {}
+    nearest, best = math.inf, every[-1][1][0]
+    for speed, level in reversed(every):  # one that is nearer to dense than every slower one stands for those too
+        before = best
         for settings in level:
-            found[settings] = run(settings, items)
+            outputs = run(settings, items)
+            distance = float(divergences(target, outputs).mean())
+            if distance < nearest or speed == 1:
+                nearest, best, agreed = distance, settings, _or_0(agreement(target, outputs))
             bar.advance(task)
-        best = min(level, key=lambda one: float(divergences(target, found[one]).mean()))
+        if points and best == before:
+            continue
         metrics = {} if dev is None else metrics_of(dense.known_labels(), dev[1], run(best, dev_items).numpy())
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        if points and points[-1].settings == best:  # it is faster than was asked for before
-            points.pop()
-        points.append(Point(speed, counted(best), _or_0(agreement(target, found[best])), best, finite))
+        points.insert(0, Point(speed, counted(best), agreed, best, finite))
     return Front(tuple(points))
+
+
+def _everything(settings: PyramidConfig) -> PyramidConfig:
+    """The same selection with nothing to select: every token stays."""
+    return settings.replace(schedule=Schedule.constant(1.0), rest_from=None, skip=())
 
 
 def _or_0(value: float) -> float:

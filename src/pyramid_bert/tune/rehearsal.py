@@ -136,5 +136,5 @@ def check_rows(rows: int) -> None:
     if rows < LEAST_ROWS:
         raise DataError(
             f"finding the pyramid that will be best after training needs at least {LEAST_ROWS} texts, got {rows}; give "
-            "more (with a teacher they need no labels), or name the layer from which tokens rest, or a schedule"
+            "more (with a teacher they need no labels), or choose the pyramid yourself (--rest-from, --selector)"
         )

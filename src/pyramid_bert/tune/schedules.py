@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
 from ..bench.ideal import check_head, ideal_speedup, kept_lengths
 from ..bench.workload import Workload
-from ..checks import check_number
+from ..checks import check_kind, check_number
 from ..config import PyramidConfig
 from ..errors import DataError, OutOfReachError, PyramidError
 from ..families import has_head, positions_of, pyramid_settings, pyramidize, restore
@@ -82,6 +82,7 @@ class Solver:
         pad_id: int = 0,
         after_each: Callable[[], object] | None = None,
     ) -> None:
+        check_kind("lengths", lengths, Iterable, "give the tokens of each text, as [12, 30]")
         self.lengths = [int(n) for n in lengths]
         _check(model, self.lengths, batch_size, settings or {})
         self.batch_size = min(batch_size, len(self.lengths))

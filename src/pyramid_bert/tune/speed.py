@@ -382,10 +382,13 @@ def settle(
     return sorted(found, key=lambda one: abs(one[0] / wanted - 1))
 
 
-def out_of_reach(speedup: float, lengths: Sequence[int], batch_size: int, reachable: float) -> OutOfReachError:
-    """The error that names the largest speed-up that can be reached."""
+def out_of_reach(
+    speedup: float, lengths: Sequence[int], batch_size: int, reachable: float, *, timed: bool = True
+) -> OutOfReachError:
+    """The error that names the largest speed-up that can be reached; one that was `timed` may be a busy machine's."""
     mean = sum(lengths) / len(lengths)
+    remedy = "ask for less, or try again on a quiet machine" if timed else "ask for less"
     return OutOfReachError(
         f"a speed-up of {speedup:g}x cannot be reached on these lengths (mean {mean:.0f} tokens, batches of "
-        f"{batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; ask for less"
+        f"{batch_size}): at most {reachable:.2f}x, with {MIN_TOKENS} tokens left from layer 1 on; {remedy}"
     )

@@ -256,7 +256,8 @@ def to_train(
     found = by_rest(method, layers, speedup_of, wanted)
     if not found:
         fastest = speedup_of(replace(method, rest_from=method.rest_from or 2).settings(extreme_schedule()))
-        raise out_of_reach(wanted, [len(item) for item in items], len(items), fastest)
+        timed = not isinstance(speedup_of, Counted)
+        raise out_of_reach(wanted, [len(item) for item in items], len(items), fastest, timed=timed)
     if len(found) > 1:
         check_rows(len(items))
     return found
