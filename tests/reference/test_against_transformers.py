@@ -25,7 +25,8 @@ def settings(placements):
         selector = get_selector(name)
         schedule = Schedule.input_only(0.4) if placement == "input" else Schedule.exponential(0.4, 3)
         schedule = Schedule.strided(2, at_layers=[1, 3]) if name == "pool" else schedule
-        modes = {"cluster": [{"reduce": "merge"}], "pool": [{"reduce": "drop"}]}.get(name, MODES)
+        merging = {"cluster": [{"reduce": "merge"}], "bipartite": [{"reduce": "merge"}]}
+        modes = {**merging, "pool": [{"reduce": "drop"}]}.get(name, MODES)
         takes_input = not selector.voters and name != "pool"
         if mode in modes and selector.placement in (None, placement) and (takes_input or placement != "input"):
             config = PyramidConfig(schedule=schedule, selector=name, placement=placement, **mode)

@@ -23,6 +23,7 @@ WAYS = {
     "first": (Schedule.exponential(0.4, 3), {"selector": "first", "weighted": True}),
     "cls-attention": (Schedule.exponential(0.4, 3), {"selector": "cls-attention"}),
     "resting": (Schedule.exponential(0.4, 2), {"selector": "cluster", "metric": "cosine", "rest_from": 3}),
+    "bipartite": (Schedule.exponential(0.4, 2), {"selector": "bipartite", "metric": "cosine"}),
     "sensitivity": (Schedule.exponential(0.4, 2), {"selector": "cluster", "metric": "sensitivity"}),
     "adaptive": (Schedule.adaptive(0.6), {}),
 }
