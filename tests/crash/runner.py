@@ -251,8 +251,11 @@ CASES: dict[str, Callable[[], Case]] = {
 
 def crash(name: str, kills: int, seed: int = 0) -> int:
     """Kills a command `kills` times in all and compares each end with that of a run that nobody kills."""
+    import torch
+
     import pyramid_bert.classifier  # noqa: F401 - forks start with everything imported
 
+    torch.set_num_threads(1)  # a fork would wait for threads that only its parent has
     case, random, done, round_ = CASES[name](), Random(f"{name} {seed}"), 0, 0
     with tempfile.TemporaryDirectory() as scratch:
         clean = Path(scratch) / "clean"
