@@ -89,7 +89,6 @@ def test_bools_from_files_of_text(tiny_bert, tokenizer, sentiment, tmp_path, cap
 
 
 def test_a_text_that_is_too_long_is_named_before_any_work(model, tmp_path, capsys):
-    change_config(model)
     record = json.loads((model / "classifier.json").read_text())
     (model / "classifier.json").write_text(json.dumps({**record, "max_length": None}))
     long = "so dull " * 400

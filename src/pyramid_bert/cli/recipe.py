@@ -86,7 +86,7 @@ def _dense_model(args: argparse.Namespace, loading: dict[str, Any]) -> PyramidCl
 def _check_reach(
     args: argparse.Namespace, dense: PyramidClassifier, items: Any, target: str, settings: TrainSettings
 ) -> SpeedupOf | None:
-    """Raises, before any training, if there is no pyramid of the wanted speed; a resumed run has found its own."""
+    """Raises if no pyramid has the wanted speed. Nothing is checked for a resumed run: it keeps its pyramid."""
     from ..tune import elastic, taught
     from ..tune.rehearsal import check_rows
 

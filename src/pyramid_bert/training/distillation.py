@@ -51,7 +51,7 @@ def soft_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
 
 
 def taught_labels(teacher: Any) -> Labels:
-    """What a teacher predicts; raises if it is no trained classifier."""
+    """The labels of a teacher; raises unless it is a trained classifier."""
     if not callable(getattr(teacher, "known_labels", None)):
         raise PyramidError(
             f"teacher must be a PyramidClassifier, got {type(teacher).__name__}; load one with "

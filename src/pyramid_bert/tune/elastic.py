@@ -164,7 +164,7 @@ def _front(
         return outputs_for(pyramidize(made.model, config=settings), items, pad_id, batch_size)
 
     points = list[Point]()
-    nearest, best = math.inf, every[-1][1][0]
+    nearest, best, agreed = math.inf, every[-1][1][0], 0.0  # as they stay if training diverged
     for speed, level in reversed(every):  # one that is nearer to dense than every slower one stands for those too
         before = best
         for settings in level:
