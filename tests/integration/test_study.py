@@ -210,6 +210,41 @@ def test_cells_that_are_not_done_can_be_found_and_run_by_their_id(study, capsys)
     assert sum(line.startswith("left ") for line in lines) == CELLS
 
 
+SPEEDS = """
+methods = ["Taught", "Elastic"]
+measure = { rows = 8, batch_size = 4, rounds = 1 }
+dense = { epochs = 1, batch_size = 16, learning_rate = 2e-3 }
+pyramid = { epochs = 0.2, batch_size = 16, learning_rate = 2e-3, dropout = 0, distill_weight = 0.9 }
+tasks = ["sst2"]
+configurations.speed = [1.5, 2]
+"""
+
+
+def test_pyramids_found_for_a_speed_and_one_elastic_model_for_all(study, capsys, trained, sentiment, tmp_path):
+    (tmp_path / "glue" / "sst2").mkdir(parents=True)
+    for name, rows in (("train", 240), ("dev", 24)):
+        lines = [f"{text}\t{int(label == 'pos')}" for text, label in zip(*sentiment(rows, rows), strict=True)]
+        (tmp_path / "glue" / "sst2" / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    Path("tiny.toml").write_text(SPEEDS)
+    data = ["--data", tmp_path / "glue"]
+    assert study("run", *data) == 0
+    assert trained == ["dense", "pyramid", "pyramid", "pyramid"]  # two taught, one elastic
+    found = by_name()
+    for speed in (1.5, 2):
+        for method in ("Taught", "Elastic"):
+            one = found[f"sst2 {method} {speed}x seed 0"]
+            assert one["ideal"]["over_c"] > 0.9 * speed
+            assert one["pyramid"]["rest_from"]
+    seconds = [found[f"sst2 Elastic {speed}x seed 0"]["seconds"]["train"] for speed in (1.5, 2)]
+    assert sorted(seconds)[0] == 0 < sorted(seconds)[1]  # trained once
+    assert study("run", "--measure", *data) == 0
+    assert len(records(measured=True)) in (2, 3, 4)  # pyramids that are alike are measured once
+    assert study("table", "--axis", "measured-c") == 0
+    assert "Elastic" in capsys.readouterr().out
+    assert study("run", "--only", "*Taught*", "--again") == 1  # 64 rows, of which some would judge
+    assert "needs at least 200 texts, got 64" in capsys.readouterr().err
+
+
 def test_cells_and_measurements_keep_apart(study, capsys):
     with machine("runs", alone=True):
         assert study("run", "--only", "sst2 Dense seed 0") == 1

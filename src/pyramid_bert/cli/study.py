@@ -135,7 +135,7 @@ def _run(args: argparse.Namespace, run: Run) -> None:
     from ..lab.study.cell import Site, run_cell, run_measurement
     from ..lab.study.display import Display, Pace
     from ..lab.study.executors import Executor
-    from ..lab.study.grid import measurements
+    from ..lab.study.grid import measurements, settled
     from ..lab.study.preflight import prepare
     from ..lab.study.runner import Runner, choose
     from ..lab.study.store import machine
@@ -149,7 +149,8 @@ def _run(args: argparse.Namespace, run: Run) -> None:
         settings: dict[str, Any] = {"store": run.store, "retry": args.retry, "again": args.again}
         if args.measure:
             plan = dict(run.study.measure or {})
-            runner = Runner(measurements(chosen, plan), **settings)
+            known = (settled(cell, run.records.get(cell.key)) for cell in chosen)
+            runner = Runner(measurements(known, plan), **settings)
             work = partial(run_measurement, site=site, plan=plan)
             pace = Pace(runner.jobs, run.store, lambda cell: cell.max_length)  # mostly the dense model padded to N
         else:

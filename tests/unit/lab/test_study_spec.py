@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.errors import ExperimentError
 from pyramid_bert.lab.glue.tasks import TASKS
-from pyramid_bert.lab.study.cell import pyramid_config, train_settings
-from pyramid_bert.lab.study.grid import schedule_name
+from pyramid_bert.lab.study.cell import method_of, pyramid_config, train_settings
+from pyramid_bert.lab.study.grid import measurements, schedule_name, settled
 from pyramid_bert.lab.study.methods import METHODS
 from pyramid_bert.lab.study.preflight import _check_fit, all_cells
 from pyramid_bert.lab.study.spec import load_study, read_study
+from pyramid_bert.tune.taught import METHOD
 
 EXPERIMENTS = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
 SELECT = [{"keep_ratio": 0.25, "last_layer": 3}, {"keep_ratio": 0.5, "first_layer": 2, "last_layer": 3}]
@@ -152,14 +154,36 @@ def test_a_variant_may_learn_from_the_dense_model_in_its_own_way():
     assert vectors.measurement(PLAN) == plain.measurement(PLAN)  # trained in another way, just as fast
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
-def test_every_method_makes_a_pyramid(method):
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.kind != "speed"])
+def test_every_method_makes_a_pyramid(name):
+    method = METHODS[name]
     schedules = {"select": Schedule.exponential(0.5, 2), "pool": Schedule.strided(2, [1])}
     schedule = schedules.get(method.kind, Schedule.input_only(0.5))
     config = PyramidConfig(schedule=schedule, **method.settings)
     assert config.reduce == ("merge" if method.name.startswith("Merge") else "drop")
     if method.name.startswith("CS-"):
         assert config.centers_per_step == {"1": 1, "k-1": "all"}.get(method.name[3:]) or float(method.name[3:])
+
+
+def test_methods_that_find_a_pyramid_take_speed_ups():
+    every = cells(methods=["Taught", "Elastic"], configurations={"speed": [2.5, 1.5]}, tasks={"sst2": {}}, seeds=[0])
+    found = {cell.name: cell for cell in every if not cell.is_dense}
+    assert set(found) == {f"sst2 {method} {speed}x seed 0" for method in ("Taught", "Elastic") for speed in (1.5, 2.5)}
+    taught, elastic = found["sst2 Taught 2.5x seed 0"], found["sst2 Elastic 2.5x seed 0"]
+    assert (taught.schedule, taught.speedup, taught.together, elastic.together) == (None, 2.5, (), (1.5, 2.5))
+    assert taught.dense == elastic.dense == every[0].key
+    assert taught.weight < found["sst2 Taught 1.5x seed 0"].weight < every[0].weight
+    assert measurements(every, PLAN) == {}  # their pyramids are not known yet
+    pyramid = PyramidConfig(schedule=Schedule.exponential(0.5, 3), selector="cluster", rest_from=4)
+    known = settled(taught, {"pyramid": pyramid.to_dict()})
+    assert (known.schedule, known.settings["rest_from"]) == (pyramid.schedule, 4)
+    assert len(measurements([known, settled(elastic, {"pyramid": pyramid.to_dict()})], PLAN)) == 1
+    assert settled(taught, None) is taught
+    mine = {"methods": ["mine"], "configurations": {"speed": [2]}, "tasks": {"sst2": {}}}
+    with pytest.raises(ExperimentError, match="unknown setting of mine 'placement'"):
+        all_cells(read_study(data(**mine, variants={"mine": {"of": "Taught", "placement": "end"}})))
+    (_, one) = all_cells(read_study(data(**mine, seeds=[0], variants={"mine": {"of": "Taught", "rest_from": 2}})))
+    assert method_of(one) == replace(METHOD, rest_from=2)
 
 
 def test_names_of_schedules():
@@ -219,6 +243,10 @@ def test_everything_wrong_is_named_at_once():
         ({"configurations": [SELECT]}, "configurations must be a table with select, pool, truncate"),
         ({"configurations": {"select": SELECT + SELECT[:1]}}, "entry 3 is there twice"),
         ({"configurations": {"select": [0.5]}}, "must be a list of tables"),
+        ({"methods": ["Taught"]}, "configurations.speed is missing, and Taught takes speed-ups from there"),
+        ({"configurations": {"speed": [0.5]}}, "configurations.speed must be a list of different speed-ups above 1"),
+        ({"configurations": {"speed": [2, 2]}}, "configurations.speed must be a list of different speed-ups above 1"),
+        ({"methods": ["Elastic"], "configurations": {"speed": [2]}}, "Elastic is trained for several; give more"),
         ({"measure": 3}, "measure must be true, false or a table with rows, batch_size, rounds, got 3"),
         ({"seeds": [-1]}, "seeds must be a list of different whole numbers of at least 0, got [-1]"),
         ({"model": 1}, "model must be a folder or a name on the hub, got 1"),
@@ -236,7 +264,7 @@ def test_everything_wrong_is_named_at_once():
         ({"variants": {"end": {"of": "CS-1", "placement": "end"}}}, "variants.end is not in methods"),
         (
             {"variants": {"soft": {"of": "Merge", "temperature": 4}}},
-            "variants.soft: only methods that learn from the dense model (Merge+KD, Pool+KD) take temperature",
+            "only methods that learn from the dense model (Merge+KD, Pool+KD, Taught, Elastic) take temperature",
         ),
         ({"variants": {"a": {"of": "Pool+KD", "temperature": ""}}}, "variants.a.temperature must be a number, got ''"),
         ({"configurations": {"select": [{"random": 0, "keep_ratio": 0.5}]}}, "unexpected keyword argument"),

@@ -7,7 +7,7 @@ from transformers import BertConfig
 
 from pyramid_bert.errors import PyramidError, UnknownNameError
 from pyramid_bert.lab.glue.tasks import TASKS
-from pyramid_bert.lab.study.cell import counted
+from pyramid_bert.lab.study.cell import counted, pyramid_config
 from pyramid_bert.lab.study.spec import read_study
 from pyramid_bert.lab.study.store import Store
 from pyramid_bert.lab.study.table import (
@@ -180,7 +180,7 @@ def test_collecting_records_by_axis(store):
 
 def test_readings_of_space_agree_where_the_input_is_cut(tmp_path):
     cells = {cell.method: cell for cell in read(["Att", "1st-I"], [{"keep_ratio": 0.5}])}
-    space = {method: counted(cell, SIZES, [10, 20])["space"] for method, cell in cells.items()}
+    space = {method: counted(cell, pyramid_config(cell), SIZES, [10, 20])["space"] for method, cell in cells.items()}
     assert space["1st-I"]["printed"] == space["1st-I"]["attention_input"] > 0
     assert space["Att"]["printed"] > space["Att"]["attention_input"] > 0
     store = Store(tmp_path / "s.jsonl")
@@ -192,7 +192,7 @@ def test_readings_of_space_agree_where_the_input_is_cut(tmp_path):
 
 def test_tokens_that_are_replaced_save_no_space():
     _, star = read(["star"], variants={"star": {"of": "CS-1", "reduce": "replace"}})
-    assert counted(star, SIZES, [10])["space"] == {"printed": 0, "attention_input": 0}
+    assert counted(star, pyramid_config(star), SIZES, [10])["space"] == {"printed": 0, "attention_input": 0}
 
 
 def test_another_metric_than_the_tasks_own(store):

@@ -82,9 +82,9 @@ def series_of(run: Run, results: Sequence[Result]) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = {}
     for method in in_order(result.method for result in results):
         mine = [result for result in results if result.method == method]
-        for kind in sorted({kinds[result.configuration] for result in mine}) if lines else [None]:
-            name = method if kind is None else f"{method}, {kind}"
-            found[name] = [r for r in mine if kind is None or kinds[r.configuration] == kind]
+        for kind in sorted({kinds.get(result.configuration, "") for result in mine}) if lines else [""]:
+            name = f"{method}, {kind}" if kind else method
+            found[name] = [r for r in mine if not kind or kinds[r.configuration] == kind]
     return found
 
 

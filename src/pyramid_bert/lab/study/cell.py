@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,6 +24,7 @@ from ...bench.ledger import measure
 from ...bench.machine import describe_machine
 from ...bench.models import model_pair
 from ...bench.workload import Workload
+from ...checks import check_choice
 from ...classifier import PyramidClassifier
 from ...config import PyramidConfig
 from ...cost import Cost, Placement, space_reduction
@@ -32,6 +34,9 @@ from ...files import replacing_folder, take_lock, write_text
 from ...text.sampling import sample_rows, table_hash
 from ...text.tables import Table
 from ...training import TrainSettings
+from ...tune.candidates import Method
+from ...tune.elastic import train_elastic
+from ...tune.taught import METHOD, train_pyramid
 from ..glue.tasks import load_task
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS, run_arena
@@ -95,14 +100,21 @@ def run_cell(cell: Cell, site: Site, anew: Collection[str] = ()) -> dict[str, An
     if not cell.is_dense or cell.task in LRA_NAMES:
         return _run(cell, site)[0]
     folder = site.dense_folder(cell)
-    while (lock := take_lock(folder.parent / ".locks" / folder.name)) is None:
-        time.sleep(POLL_SECONDS)  # another study is training this classifier
-    with lock:
+    with waiting(folder):
         record = None if cell.key in anew else _kept_record(cell, site)
         if record is None:
             record, classifier = _run(cell, site)
             _keep(classifier, record, folder)
     return record
+
+
+@contextmanager
+def waiting(folder: Path) -> Iterator[None]:
+    """Inside the block nobody else makes the classifier of this folder; waits while somebody does."""
+    while (lock := take_lock(folder.parent / ".locks" / folder.name)) is None:
+        time.sleep(POLL_SECONDS)
+    with lock:
+        yield
 
 
 def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], Any]:
@@ -113,7 +125,8 @@ def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], Any]:
         settings = dataclasses.replace(settings, eval_batch_size=task.eval_batch_size)
         metrics, facts = run_arena(cell, settings, site.data)
     else:
-        classifier, metrics, facts = _run_classifier(cell, site, settings, pyramid)
+        classifier, metrics, facts = _run_classifier(cell, site, settings)
+        pyramid = classifier.settings
     # A correlation with a constant is undefined: it counts 0.
     finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     return {
@@ -134,31 +147,76 @@ def _run(cell: Cell, site: Site) -> tuple[dict[str, Any], Any]:
 
 
 def _run_classifier(
-    cell: Cell, site: Site, settings: TrainSettings, pyramid: PyramidConfig | None
+    cell: Cell, site: Site, settings: TrainSettings
 ) -> tuple[PyramidClassifier, dict[str, float], dict[str, Any]]:
     start = time.perf_counter()
     train, dev = tables(cell, site.data)
+    made = _given if cell.speedup is None else _elastic if cell.together else _taught
+    classifier, seconds = made(cell, site, settings, train)
+    metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=STUDY_TASKS[cell.task].eval_batch_size)
+    lengths = [len(item) for item in classifier.encode(dev.texts)]
+    facts = {
+        **counted(cell, classifier.settings, classifier.model.config, lengths),
+        "seconds": {"train": seconds, "total": time.perf_counter() - start},
+        "rows": {"train": len(train.texts), "dev": len(dev.texts)},
+        "data": {"train": table_hash(train), "dev": table_hash(dev)},
+    }
+    return classifier, metrics, facts
+
+
+def _given(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tuple[PyramidClassifier, float]:
+    """The dense model or the cell's own pyramid, and the seconds of its training; 0 if the cell asks for none."""
+    pyramid = pyramid_config(cell)
     path = site.dense_folder(cell) if cell.start == "dense" else site.model
     changes = {key: getattr(pyramid, key) for key in (*cell.settings, "seed")} if pyramid else {}
     classifier = PyramidClassifier.from_pretrained(
         path, pyramid.schedule if pyramid else "dense", max_length=cell.max_length, **changes
     )
-    loaded = trained = time.perf_counter()
-    if cell.training is not None:
-        teacher = PyramidClassifier.load(site.dense_folder(cell)) if cell.distills else None
-        target = "number" if STUDY_TASKS[cell.task].classes is None else None
-        how: dict[str, Any] = {"target": target, "new_classes": True, "progress": False}  # a cell names its task
-        classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, **how)
-        trained = time.perf_counter()
-    metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=STUDY_TASKS[cell.task].eval_batch_size)
-    lengths = [len(item) for item in classifier.encode(dev.texts)]
-    facts = {
-        **counted(cell, classifier.model.config, lengths),
-        "seconds": {"train": trained - loaded, "total": time.perf_counter() - start},
-        "rows": {"train": len(train.texts), "dev": len(dev.texts)},
-        "data": {"train": table_hash(train), "dev": table_hash(dev)},
-    }
-    return classifier, metrics, facts
+    if cell.training is None:
+        return classifier, 0.0
+    start = time.perf_counter()
+    teacher = PyramidClassifier.load(site.dense_folder(cell)) if cell.distills else None
+    target = "number" if STUDY_TASKS[cell.task].classes is None else None
+    how: dict[str, Any] = {"target": target, "new_classes": True, "progress": False}  # a cell names its task
+    classifier.fit(train.texts, train.labels, settings=settings, teacher=teacher, **how)
+    return classifier, time.perf_counter() - start
+
+
+def _taught(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tuple[PyramidClassifier, float]:
+    """The pyramid that is found and trained for the wanted speed-up, and the seconds of both."""
+    assert cell.speedup is not None
+    start, dense = time.perf_counter(), PyramidClassifier.load(site.dense_folder(cell))
+    how: dict[str, Any] = {"target": "ideal", "method": method_of(cell), "settings": settings, "progress": False}
+    found = train_pyramid(dense, cell.speedup, train.texts, train.labels, **how)
+    return found.classifier, time.perf_counter() - start
+
+
+def _elastic(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tuple[PyramidClassifier, float]:
+    """The elastic model at the wanted speed-up. The first of the cells that share it trains it, and has its seconds."""
+    assert cell.speedup is not None
+    start = time.perf_counter()
+    whole = dataclasses.replace(cell, speedup=cell.together[0])  # stands for them all
+    folder = site.dense_folder(cell).parent / whole.key
+    with waiting(folder):
+        trains = not (folder / "classifier.json").is_file()
+        if trains:
+            dense, slowest, fastest = (
+                PyramidClassifier.load(site.dense_folder(cell)),
+                cell.together[0],
+                cell.together[-1],
+            )
+            how: dict[str, Any] = {
+                "target": "ideal",
+                "method": method_of(cell),
+                "settings": settings,
+                "progress": False,
+            }
+            made = train_elastic(dense, slowest, fastest, train.texts, train.labels, **how)
+            with replacing_folder(folder) as scratch:
+                made.save(scratch)
+    classifier = PyramidClassifier.load(folder)
+    classifier.speed = cell.speedup
+    return classifier, time.perf_counter() - start if trains else 0.0
 
 
 def run_measurement(cell: Cell, site: Site, plan: Mapping[str, int]) -> dict[str, Any]:
@@ -206,6 +264,14 @@ def train_settings(cell: Cell) -> TrainSettings:
     return TrainSettings(**(cell.training or {}), seed=cell.seed)
 
 
+def method_of(cell: Cell) -> Method:
+    """How a pyramid that is found for a speed-up merges tokens; raises for settings that are not part of that."""
+    known = [field.name for field in dataclasses.fields(Method)]
+    for name in cell.settings:
+        check_choice(f"setting of {cell.method}", name, known)
+    return dataclasses.replace(METHOD, **cell.settings)
+
+
 def pyramid_config(cell: Cell) -> PyramidConfig | None:
     """The pyramid of a cell; None for a dense one. Raises when its settings do not fit together."""
     if cell.schedule is None:
@@ -219,13 +285,12 @@ def pyramid_config(cell: Cell) -> PyramidConfig | None:
     return settings
 
 
-def counted(cell: Cell, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
+def counted(cell: Cell, pyramid: PyramidConfig | None, config: Any, lengths: Sequence[int]) -> dict[str, Any]:
     """Ideal speed-ups on rows of these lengths, by multiply-accumulates, and the space saved at N.
 
     Over a: against the dense model with every row padded to N. Over c: against the dense model at true lengths.
     """
     layers, n, hidden = config.num_hidden_layers, cell.max_length, config.hidden_size
-    pyramid = pyramid_config(cell)
     ours = dense = 0
     for length, rows in Counter(lengths).items():
         if pyramid is None:

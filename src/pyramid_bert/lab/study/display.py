@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.table import Table
 
 from ...progress import Bar
-from .grid import Cell, measurements
+from .grid import Cell, measurements, settled
 from .store import STATES, Store
 from .table import duration
 
@@ -125,7 +125,9 @@ def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | Non
     return {
         "total": {state: total[state] for state in STATES},
         "seconds_left": Pace(jobs, store).seconds(unfinished) if unfinished else 0.0,
-        "measured": None if plan is None else _measured(measurements(cells, plan), store),
+        "measured": None
+        if plan is None
+        else _measured(measurements((settled(cell, store.done(cell.key)) for cell in cells), plan), store),
         "groups": [
             {"task": task, "method": method, **{state: count[state] for state in STATES}}
             for (task, method), count in groups.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,8 @@ class Cell:
         seed: Of training, and of the selector "random".
         start: "pretrained", or "dense" for the weights of the dense classifier.
         dense: The key of the dense cell that has to be done before; None if none is needed.
+        speedup: In place of a schedule: the ideal speed-up for which a pyramid is found.
+        together: The speed-ups that one elastic model is trained for, this one among them.
     """
 
     model: str | None
@@ -54,10 +56,15 @@ class Cell:
     seed: int
     start: str
     dense: str | None
+    speedup: float | None = None
+    together: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """What determines the result, as JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("speedup", "together"):  # not there unless used: ids of other cells stay as they were
+            if not values[name]:
+                del values[name]
         return {**values, "schedule": None if self.schedule is None else self.schedule.to_dict()}
 
     @cached_property
@@ -68,11 +75,13 @@ class Cell:
     @property
     def is_dense(self) -> bool:
         """Whether this is the dense classifier that the others are compared with."""
-        return self.schedule is None
+        return self.schedule is None and self.speedup is None
 
     @property
     def configuration(self) -> str:
-        """The schedule as a short name."""
+        """The schedule, or the wanted speed-up, as a short name."""
+        if self.speedup is not None:
+            return f"{self.speedup:g}x"
         return "" if self.schedule is None else schedule_name(self.schedule)
 
     @property
@@ -94,7 +103,7 @@ class Cell:
         """A rough amount of work: tokens times layers, three times as much for rows that are trained on."""
         epochs = 0.0 if self.training is None else float(self.training["epochs"])
         trained = 3 * epochs * (self.rows or _ROWS.get(self.task, 10_000))
-        share = 1.0 if self.schedule is None else _mean_share(self.schedule)
+        share = 1 / (self.speedup or 1) if self.schedule is None else _mean_share(self.schedule)
         return self.max_length * share * (trained + (self.dev_rows or _DEV_ROWS))
 
     def measurement(self, measure: Mapping[str, Any]) -> str:
@@ -130,11 +139,21 @@ def schedule_name(schedule: Schedule) -> str:
     return word if schedule.rounding == "ceil" else f"{word}+{schedule.rounding}"
 
 
+def settled(cell: Cell, record: Mapping[str, Any] | None) -> Cell:
+    """The cell with the pyramid that its record says was found for a wanted speed-up; other cells as they are."""
+    if cell.speedup is None or record is None:
+        return cell
+    found = dict(record["pyramid"])
+    schedule = Schedule.from_dict(found.pop("schedule"))
+    settings = {name: value for name, value in found.items() if name not in ("format", "seed")}
+    return replace(cell, schedule=schedule, settings=settings, speedup=None, together=())
+
+
 def measurements(cells: Iterable[Cell], measure: Mapping[str, Any]) -> dict[str, Cell]:
-    """Key of each speed measurement -> the first cell that it belongs to."""
+    """Key of each speed measurement -> the first cell that it belongs to. Cells are `settled`."""
     found: dict[str, Cell] = {}
     for cell in cells:
-        if not cell.is_dense:
+        if cell.schedule is not None:
             found.setdefault(cell.measurement(measure), cell)
     return found
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from ...schedule.base import Schedule
 from ..lra.presets import LRA_NAMES
 
-# Each kind has its configurations: schedules by layer, pooling windows at layers, cuts of the input.
-Kind = Literal["select", "pool", "truncate"]
+# Each kind has its configurations: schedules by layer, pooling windows at layers, cuts of the input, wanted speed-ups.
+Kind = Literal["select", "pool", "truncate", "speed"]
 DENSE = "Dense"
 CS_OPT = "CS-opt"
 
@@ -43,6 +43,7 @@ class Method:
         distills: Whether it also learns from the dense classifier.
         training: Fields of `TrainSettings` that override the experiment's.
         schedules: Its own configurations; empty for those of its kind.
+        elastic: With wanted speed-ups: one model is trained for all of them.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Method:
     distills: bool = False
     training: dict[str, Any] = field(default_factory=dict)
     schedules: tuple[Schedule, ...] = ()
+    elastic: bool = False
 
 
 def _drop(name: str, summary: str, selector: str, kind: Kind = "select", **settings: Any) -> Method:
@@ -77,6 +79,16 @@ METHODS = CORESETS | {
         _MERGE,
         replace(_MERGE, name="Merge+KD", summary="Merge, taught by the dense model", distills=True),
         replace(_POOL, name="Pool+KD", summary="Pool, taught by the dense model", distills=True),
+        Method(
+            name="Taught", summary="found by short trainings, taught by the dense model", kind="speed", distills=True
+        ),
+        Method(
+            name="Elastic",
+            summary="one model for all speed-ups, taught as Taught",
+            kind="speed",
+            distills=True,
+            elastic=True,
+        ),
     )
 }
 

@@ -17,9 +17,10 @@ from ...files import check_writable
 from ...text.labels import Labels
 from ...text.sampling import table_hash
 from ...training import quiet_transformers
+from ...tune.rehearsal import check_rows
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS, arena_rows, check_arena
-from .cell import Site, code_commit, pyramid_config, tables, train_settings
+from .cell import Site, code_commit, method_of, pyramid_config, tables, train_settings
 from .grid import Cell
 from .runs import SHARED
 from .spec import Study
@@ -34,6 +35,10 @@ def all_cells(study: Study) -> list[Cell]:
         try:
             pyramid_config(cell)
             train_settings(cell)
+            if cell.speedup is not None:
+                method_of(cell)
+            if cell.task in LRA_NAMES and cell.speedup is not None:
+                raise PyramidError("models of Long Range Arena have no dense teacher; leave it out")
             if cell.task in LRA_NAMES:
                 check_arena(cell)
         except PyramidError as error:
@@ -107,6 +112,8 @@ def _data_hashes(cells: Sequence[Cell], data: str | None) -> dict[str, dict[str,
             train, dev = (rows.digest for rows in arena_rows(cell, data))
         else:
             rows, dev_rows = tables(cell, data)
+            if any(other.task == cell.task and other.speedup is not None for other in cells):
+                check_rows(len(rows.texts))
             Labels.of(rows.labels, len(rows.texts), rows.where).targets(dev_rows.labels, where=dev_rows.where)
             train, dev = table_hash(rows), table_hash(dev_rows)
         hashes[cell.task] = {"train": train, "dev": dev}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS
-from .grid import Cell, measurements
+from .grid import Cell, measurements, settled
 from .methods import DENSE, in_order
 from .spec import Study, load_study
 from .store import Store
@@ -58,7 +58,8 @@ class Run:
     def measurements(self) -> dict[str, dict[str, Any] | None]:
         """The records of the speed measurements that the experiment asks for, None where there is none."""
         plan = self.study.measure
-        return {key: self.store.done(key) for key in measurements(self.cells, plan)} if plan else {}
+        cells = (settled(cell, self.records.get(cell.key)) for cell in self.cells)
+        return {key: self.store.done(key) for key in measurements(cells, plan)} if plan else {}
 
     @property
     def measured(self) -> bool:

@@ -59,6 +59,11 @@ STARTS = ("dense", "pretrained")
 SELECTIONS = ("train", "inference")
 
 
+def _are_speedups(value: Any) -> bool:
+    right = isinstance(value, list) and len(value) > 0 and all(map(_NUMBER[1], value))
+    return right and len(set(value)) == len(value) and min(value) > 1
+
+
 def _are_seeds(value: Any) -> bool:
     return isinstance(value, list) and 0 < len(value) == len(set(map(str, value))) and all(map(_whole(0)[1], value))
 
@@ -76,7 +81,10 @@ EXPERIMENT: Checks = {
     "measure": (f"true, false or a table with {', '.join(MEASURE_DEFAULTS)}", lambda v: isinstance(v, bool | dict)),
     **TRAININGS,
     "variants": ("a table", lambda v: isinstance(v, dict)),
-    "configurations": dict.fromkeys(SCHEDULE_KEYS, _TABLES),
+    "configurations": {
+        **dict.fromkeys(SCHEDULE_KEYS, _TABLES),
+        "speed": ("a list of different speed-ups above 1", _are_speedups),
+    },
 }
 
 
@@ -93,6 +101,7 @@ class Study:
             `pyramid`.
         methods: By name: the wanted ones of `METHODS`, and the experiment's variants.
         configurations: Kind of method -> its schedules.
+        speedups: The configurations of methods that find a pyramid for a wanted ideal speed-up.
         seeds: One trial each.
         start: "dense": pyramids start from the dense classifier of the same seed; "pretrained": from the model.
         selection: "train": pyramids are trained; "inference": the dense weights run as a pyramid, untrained.
@@ -108,6 +117,7 @@ class Study:
     tasks: Mapping[str, Mapping[str, Any]]
     methods: Mapping[str, Method]
     configurations: Mapping[str, tuple[Schedule, ...]]
+    speedups: tuple[float, ...] = ()
     seeds: tuple[int, ...] = (0,)
     start: str = "dense"
     selection: str = "train"
@@ -175,8 +185,12 @@ class Study:
                 start="dense" if from_dense else "pretrained",
                 dense=dense.key if from_dense or method.distills else None,
             )
-            schedules = self.schedules(method, dense.task)
-            cells += [replace(cell, schedule=schedule) for schedule in schedules]
+            if method.kind == "speed":
+                together = self.speedups if method.elastic else ()
+                cells += [replace(cell, speedup=speedup, together=together) for speedup in self.speedups]
+            else:
+                schedules = self.schedules(method, dense.task)
+                cells += [replace(cell, schedule=schedule) for schedule in schedules]
         return cells
 
 
@@ -230,6 +244,7 @@ class _Reader:
             "tasks": tasks,
             "methods": methods,
             "configurations": self.configurations(found.get("configurations", {}), methods, tuple(tasks)),
+            "speedups": self.speedups(found.get("configurations", {}), methods),
             "seeds": tuple(found.get("seeds", [0])),
             "start": self.choice("start", data, STARTS),
             "selection": self.choice("selection", data, SELECTIONS),
@@ -331,6 +346,17 @@ class _Reader:
                     f"configurations.{kind} is missing, and {', '.join(users)} takes its configurations from there"
                 )
         return {kind: tuple(self.schedules(kind, value.get(kind, []))) for kind in SCHEDULE_KEYS}
+
+    def speedups(self, value: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[float, ...]:
+        speedups = tuple(sorted(float(speedup) for speedup in value.get("speed", [])))
+        finding = {name: method for name, method in methods.items() if method.kind == "speed"}
+        if finding and not speedups:
+            self.problems.append(
+                f"configurations.speed is missing, and {', '.join(finding)} takes speed-ups from there"
+            )
+        if any(method.elastic for method in finding.values()) and len(speedups) == 1:
+            self.problems.append("configurations.speed has one speed-up, and Elastic is trained for several; give more")
+        return speedups
 
     def schedules(self, kind: str, entries: list[dict[str, Any]], of: str = "") -> list[Schedule]:
         made: list[Schedule] = []

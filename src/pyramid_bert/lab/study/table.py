@@ -17,7 +17,7 @@ from rich.table import Table
 from ...errors import PyramidError, UnknownNameError
 from ...text.metrics import CLASSIFICATION, REGRESSION
 from .. import markdown as md
-from .grid import Cell
+from .grid import Cell, settled
 from .methods import AXES, CORESETS, CS_OPT, DENSE, in_order
 from .store import Store
 
@@ -116,7 +116,9 @@ def collect(
     elif plan is None:
         raise PyramidError(f"this experiment asks for no measurements, so {axis} is empty; set measure = true in it")
     else:
-        places = _measured([cell for cell, _ in done], store, axis.replace("measured-", "over_"), plan)
+        places = _measured(
+            [settled(cell, record) for cell, record in done], store, axis.replace("measured-", "over_"), plan
+        )
     return [
         Result(cell.task, cell.method, cell.configuration, cell.seed, _value(cell, record, metric), place)
         for (cell, record), place in zip(done, places, strict=True)
