@@ -17,6 +17,7 @@ from ..lra.presets import LRA_NAMES
 Kind = Literal["select", "pool", "truncate", "speed"]
 DENSE = "Dense"
 CS_OPT = "CS-opt"
+DISTILLING = ("temperature", "distill_weight", "hidden_weight")  # how methods that learn from the dense model do
 
 
 _SPEEDUPS, _SPACES = (1.5, 2.0, 3.0, 3.5), (0.3, 0.7)

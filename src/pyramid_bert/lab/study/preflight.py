@@ -21,9 +21,9 @@ from ...tune.rehearsal import check_rows
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS, arena_rows, check_arena
 from .cell import Site, code_commit, method_of, pyramid_config, tables, train_settings
+from .experiment import Study
 from .grid import Cell
 from .runs import SHARED
-from .spec import Study
 from .store import Store
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS
+from .experiment import Study
 from .grid import Cell, measurements, settled
 from .methods import DENSE, in_order
-from .spec import Study, load_study
+from .spec import load_study
 from .store import Store
 from .table import Estimate, Result, StudyTable, collect, mean_over_tasks, tabulate
 

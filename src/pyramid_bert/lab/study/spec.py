@@ -1,4 +1,4 @@
-"""An experiment as a TOML file: read, checked all at once, and expanded into its cells.
+"""An experiment as a TOML file: read, and checked all at once.
 
 No torch. docs/studies.md describes the keys.
 """
@@ -8,17 +8,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import ExperimentError, PyramidError, UnknownNameError
 from ...schedule.base import Schedule
-from .grid import Cell
-from .methods import CS_OPT, DENSE, METHODS, Method, kind_of
-
-if TYPE_CHECKING:
-    from ..glue.tasks import Task
+from .experiment import Study
+from .methods import CS_OPT, DENSE, DISTILLING, METHODS, Method, kind_of
 
 # What a value must be, in words and as a test; a table has a check for each of its keys.
 Check = tuple[str, Callable[[Any], bool]]
@@ -34,12 +31,12 @@ _TEXT: Check = ("a text", lambda v: isinstance(v, str))
 _TABLES: Check = ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(entry, dict) for entry in v))
 _ANY: Check = ("anything", lambda v: True)  # checked elsewhere
 
-DISTILLING = dict.fromkeys(("temperature", "distill_weight", "hidden_weight"), _NUMBER)
+_DISTILLING = dict.fromkeys(DISTILLING, _NUMBER)
 TRAINING: Checks = {
     **dict.fromkeys(("epochs", "batch_size", "learning_rate", "warmup_ratio", "weight_decay", "dropout"), _NUMBER),
     "bf16": ("true or false", lambda v: isinstance(v, bool)),
 }
-TRAININGS: Checks = {"dense": TRAINING, "pyramid": {**TRAINING, **DISTILLING}}
+TRAININGS: Checks = {"dense": TRAINING, "pyramid": {**TRAINING, **_DISTILLING}}
 SAMPLE: Checks = {**dict.fromkeys(("rows", "dev_rows", "max_length"), _whole(2)), **TRAININGS}
 # What a variant may change of its method: fields of `PyramidConfig`, which checks their values before a study runs, and
 # for methods that learn from the dense model, how they do.
@@ -47,7 +44,7 @@ CONFIG_KEYS = (
     *("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within"),
     *("rest_from", "skip"),
 )
-VARIANT: Checks = {"of": _ANY, **dict.fromkeys(CONFIG_KEYS, _ANY), **DISTILLING, "configurations": _TABLES}
+VARIANT: Checks = {"of": _ANY, **dict.fromkeys(CONFIG_KEYS, _ANY), **_DISTILLING, "configurations": _TABLES}
 MEASURE_DEFAULTS = {"rows": 128, "batch_size": 32, "rounds": 3}
 SCHEDULE_KEYS = {
     "select": ("keep_ratio", "last_layer", "first_layer", "min_tokens", "rounding", "lengths", "n", "random"),
@@ -86,112 +83,6 @@ EXPERIMENT: Checks = {
         "speed": ("a list of different speed-ups above 1", _are_speedups),
     },
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """A checked experiment.
-
-    Attributes:
-        name: Of the file that results go to.
-        title: What reports call it; its name if empty.
-        question: What it compares and why, for reports.
-        model: The name of the pretrained model; the command line can say where it is.
-        tasks: Task -> what differs from the task's own: rows, dev_rows, max_length, and training as in `dense` and
-            `pyramid`.
-        methods: By name: the wanted ones of `METHODS`, and the experiment's variants.
-        configurations: Kind of method -> its schedules.
-        speedups: The configurations of methods that find a pyramid for a wanted ideal speed-up.
-        seeds: One trial each.
-        start: "dense": pyramids start from the dense classifier of the same seed; "pretrained": from the model.
-        selection: "train": pyramids are trained; "inference": the dense weights run as a pyramid, untrained.
-        dense: Training of the dense classifier, where it differs from the task's.
-        pyramid: Training of the pyramids, where it differs from the task's.
-        measure: Rows, batch size and rounds of the speed measurements; None when none are wanted.
-    """
-
-    name: str
-    title: str = ""
-    question: str = ""
-    model: str | None = None
-    tasks: Mapping[str, Mapping[str, Any]]
-    methods: Mapping[str, Method]
-    configurations: Mapping[str, tuple[Schedule, ...]]
-    speedups: tuple[float, ...] = ()
-    seeds: tuple[int, ...] = (0,)
-    start: str = "dense"
-    selection: str = "train"
-    dense: Mapping[str, Any] = field(default_factory=dict)
-    pyramid: Mapping[str, Any] = field(default_factory=dict)
-    measure: Mapping[str, int] | None = None
-
-    def cells(self, tasks: Mapping[str, Task]) -> list[Cell]:
-        """All cells, ordered so that a partial run is useful: seed by seed, cheap tasks and cells first.
-
-        Args:
-            tasks: The known tasks, `arena.STUDY_TASKS`.
-        """
-        if unknown := [name for name in self.tasks if name not in tasks]:
-            raise ExperimentError("\n".join(str(UnknownNameError("task", name, tasks)) for name in unknown))
-        cells = []
-        for seed in self.seeds:
-            dense_cells = [self._dense(name, tasks[name], seed) for name in self.tasks]
-            for dense in sorted(dense_cells, key=lambda cell: cell.weight):
-                pyramids = self._pyramids(dense, tasks[dense.task])
-                cells += [dense, *sorted(pyramids, key=lambda cell: cell.weight)]
-        return cells
-
-    def schedules(self, method: Method, task: str = "") -> tuple[Schedule, ...]:
-        """The configurations of a method: its own, or those of its kind."""
-        return method.schedules or self.configurations[kind_of(method, task)]
-
-    def _training(self, task: Task, kind: str, **method: Any) -> dict[str, Any]:
-        """How a dense classifier or a pyramid is trained. Numbers are floats: 3 and 3.0 epochs are the same cell."""
-        own = {"epochs": task.epochs, "batch_size": task.batch_size, "learning_rate": task.learning_rate}
-        every = {**own, **getattr(self, kind), **self.tasks[task.name].get(kind, {}), **method}
-        return {key: value if key in ("batch_size", "bf16") else float(value) for key, value in every.items()}
-
-    def _dense(self, name: str, task: Task, seed: int) -> Cell:
-        sample = self.tasks[name]
-        return Cell(
-            model=self.model,
-            task=name,
-            rows=sample.get("rows"),
-            dev_rows=sample.get("dev_rows"),
-            max_length=sample.get("max_length") or task.max_length,
-            method=DENSE,
-            schedule=None,
-            settings={},
-            training=self._training(task, "dense"),
-            distills=False,
-            seed=seed,
-            start="pretrained",
-            dense=None,
-        )
-
-    def _pyramids(self, dense: Cell, task: Task) -> list[Cell]:
-        untrained = self.selection == "inference"
-        from_dense = untrained or self.start == "dense"
-        cells = []
-        for method in self.methods.values():
-            training = self._training(task, "pyramid", **method.training)
-            used = {key: value for key, value in training.items() if method.distills or key not in DISTILLING}
-            cell = replace(
-                dense,
-                method=method.name,
-                settings=method.settings,
-                training=None if untrained else used,
-                distills=method.distills,
-                start="dense" if from_dense else "pretrained",
-                dense=dense.key if from_dense or method.distills else None,
-            )
-            if method.kind == "speed":
-                together = self.speedups if method.elastic else ()
-                cells += [replace(cell, speedup=speedup, together=together) for speedup in self.speedups]
-            else:
-                schedules = self.schedules(method, dense.task)
-                cells += [replace(cell, schedule=schedule) for schedule in schedules]
-        return cells
 
 
 def load_study(path: str | Path) -> Study:
