@@ -166,7 +166,7 @@ def items_of():
 def both_ways(request, monkeypatch):
     """Runs a test with the compiled loops and with the torch code that is their reference."""
     if request.param == "torch":
-        monkeypatch.setattr(compiled, "can_run", lambda geometry: False)
+        monkeypatch.setattr(compiled, "available", lambda: False)
 
 
 @pytest.fixture(scope="session")

@@ -273,7 +273,7 @@ def answers(
     run = partial(outputs_of, classifier.model, pad_id=pad_id, batch_size=batch_size)
     outputs = run(items, coverage=radius, title=titles[0])
     logits = outputs.logits.numpy()
-    radii = None if outputs.coverage is None else outputs.coverage.radius.numpy()
+    radii = None if outputs.coverage is None else outputs.coverage.radius
     if fallback is None:
         return Answers(logits, radii)
     doubt = _doubt(outputs.logits)

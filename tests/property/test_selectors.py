@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyramid_bert.core.baselines import pool_groups
+from pyramid_bert.core.baselines import drawn_by, pool_groups
 from pyramid_bert.core.cluster import ward_groups
 from pyramid_bert.core.reduction import Reduction
 from pyramid_bert.core.selectors import Candidates, Grouper, Ranker, get_selector, register, selector_names
@@ -36,10 +36,10 @@ def received_for(name, hidden):
     return {"received": hidden.abs().sum(-1)} if get_selector(name).voters is not None else {}
 
 
-def select(name, knobs, hidden, mask, k, generator=None):
+def select(name, knobs, hidden, mask, k, drawn=0):
     seen = {"metric": "euclidean", **received_for(name, hidden), **knobs}
     knobs = {knob: seen.pop(knob) for knob in get_selector(name).knobs}
-    return get_selector(name).rank(Candidates(hidden, mask, generator=generator, **seen), k, **knobs).indices
+    return get_selector(name).rank(Candidates(hidden, mask, drawn=drawn, **seen), k, **knobs).indices
 
 
 def seeded(seed):
@@ -104,32 +104,31 @@ def test_as_many_as_there_are_or_more_keeps_everything(name, knobs, data, more):
 def test_neither_other_rows_nor_padding_change_anything(name, knobs, data, more):
     hidden, mask, counts = batch_for(knobs, data)
     rows, _, d = hidden.shape
-    together = select(name, knobs, hidden, mask, counts, seeded(1))
+    together = select(name, knobs, hidden, mask, counts, 1)
     for row, k in enumerate(counts):
-        alone = select(name, knobs, hidden[row : row + 1], mask[row : row + 1], [k], seeded(1))
+        alone = select(name, knobs, hidden[row : row + 1], mask[row : row + 1], [k], 1)
         assert together[row, :k].tolist() == alone[0].tolist()
     rubbish = torch.randint(-50, 50, (rows, more, d), generator=seeded(2)).float()
     lengths = mask.sum(1).tolist()
     counts = [min(k, real) for k, real in zip(counts, lengths, strict=True)]
-    together = select(name, knobs, *padded(hidden, mask, rubbish), counts, seeded(1))
+    together = select(name, knobs, *padded(hidden, mask, rubbish), counts, 1)
     for row, (k, real) in enumerate(zip(counts, lengths, strict=True)):
-        unpadded = select(name, knobs, hidden[row : row + 1, :real], None, [k], seeded(1))
+        unpadded = select(name, knobs, hidden[row : row + 1, :real], None, [k], 1)
         assert together[row, :k].tolist() == unpadded[0].tolist()
 
 
 @every_selector
 @given(data=st.data())
-def test_randomness_comes_from_the_generator_alone(name, knobs, data):
+def test_randomness_comes_from_the_drawn_number_alone(name, knobs, data):
     hidden, mask, counts = batch_for(knobs, data)
     state = torch.get_rng_state()
-    first = select(name, knobs, hidden, mask, counts, seeded(7))
-    torch.rand(3, generator=seeded(0))
-    assert torch.equal(select(name, knobs, hidden, mask, counts, seeded(7)), first)
+    first = select(name, knobs, hidden, mask, counts, 7)
+    assert torch.equal(select(name, knobs, hidden, mask, counts, 7), first)
     without = select(name, knobs, hidden, mask, counts)
     assert torch.equal(torch.get_rng_state(), state)
     with torch.random.fork_rng():
         torch.manual_seed(123)
-        assert torch.equal(select(name, knobs, hidden, mask, counts, seeded(7)), first)
+        assert torch.equal(select(name, knobs, hidden, mask, counts, 7), first)
         assert torch.equal(select(name, knobs, hidden, mask, counts), without)
 
 
@@ -147,18 +146,22 @@ def test_no_gradient_flows_and_the_arguments_stay_as_they_are(name, knobs, data)
         assert torch.equal(tensor.detach(), before[argument]), argument
 
 
-def test_random_follows_its_generator():
-    hidden, generator = torch.zeros(1, 200, 1), seeded(100)
-    generators = [*map(seeded, range(20)), generator, generator]  # and draws anew at every call
-    picks = {tuple(select("random", {}, hidden, None, 20, each)[0].tolist()) for each in generators}
+def test_random_follows_its_number():
+    hidden = torch.zeros(1, 200, 1)
+    picks = {tuple(select("random", {}, hidden, None, 20, drawn)[0].tolist()) for drawn in range(22)}
     assert len(picks) == 22
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12_345, 2**31 - 1])
+def test_a_seed_draws_what_it_does_in_torch(seed):
+    assert drawn_by(seed) == int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(seed)))
 
 
 def test_random_prefers_no_position():
     hidden, n = torch.zeros(1, 21, 1), 21
     chosen = torch.zeros(n)
     for seed in range(2000):
-        chosen[select("random", {}, hidden, None, 6, seeded(seed))[0]] += 1
+        chosen[select("random", {}, hidden, None, 6, seed)[0]] += 1
     # 5 of 20 tokens a draw: 500 expected each, with a standard deviation of 19.
     assert chosen[0] == 2000
     assert chosen[1:].min() > 400

@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
 LAYERS = [
     {"errors", "version", "_moved"},
-    {"checks", "files", "boundary", "estimator", "progress", "resuming"},
+    {"checks", "cores", "files", "boundary", "estimator", "progress", "resuming"},
     {"schedule", "cost"},
     {"core"},
     {"config"},
@@ -37,14 +37,15 @@ NO_RANK = len(LAYERS)
 UPWARD_ON_PURPOSE = {("schedule", "tune")}
 
 KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
-NO_TORCH = {"errors", "version", "checks", "boundary", "files", "progress", "resuming", "estimator", "schedule", "cost"}
+NO_TORCH = {"errors", "version", "checks", "cores", "boundary", "files", "progress", "resuming", "estimator"}
+NO_TORCH |= {"schedule", "cost"}
 
 # What only families/ may ask a model or its config for, and the files that define or build a model themselves.
 ONLY_FAMILIES = {"bert", "pooler", "max_position_embeddings", "encoder.layer", "classifier.in_features"}
 BUILD_THEIR_OWN = ("lab/performer/", "lab/lra/models.py")
 
 # Files of other rooms that have to load without torch: `--help` and experiment files need them.
-NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "grid", "methods", "spec")}
+NO_TORCH_FILES = {f"lab/study/{name}.py" for name in ("__init__", "experiment", "grid", "methods", "spec")}
 NO_TORCH_FILES |= {"lab/lra/__init__.py", "lab/lra/presets.py"}
 NO_TORCH_FILES |= {f"explain/{name}.py" for name in ("__init__", "explanation", "html", "terminal")}
 
@@ -157,6 +158,13 @@ def test_only_some_know_transformers(path):
     names = imported_names(path, path.read_text(encoding="utf-8"))
     if any(name.split(".")[0] == "transformers" for name in names):
         assert room(path) in KNOW_TRANSFORMERS
+
+
+@every_file
+def test_the_method_knows_no_torch(path):
+    """It runs on numpy arrays too. Only the module of a torch model and the tables of its embeddings need torch."""
+    if room(path) in ("core", "config") and path.name not in ("encoder.py", "tables.py"):
+        assert "torch" not in {name.split(".")[0] for name in imported_names(path, path.read_text(encoding="utf-8"))}
 
 
 @every_file

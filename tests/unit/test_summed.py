@@ -92,7 +92,7 @@ def test_compiled_loops_read_the_tables_as_torch_does(performer, m, monkeypatch)
     found = k_center_greedy(hidden, None, counts, centers_per_step=m, geometry=sums)
     kept = found.indices[1:2, :30].sort(1).values.expand(5, -1).contiguous()
     nearest = nearest_kept(sums, kept, None)
-    monkeypatch.setattr(compiled, "can_run", lambda geometry: False)
+    monkeypatch.setattr(compiled, "available", lambda: False)
     expected = k_center_greedy(hidden, None, counts, centers_per_step=m, geometry=sums)
     torch.testing.assert_close(found.radius, expected.radius)
     for row, count in enumerate(counts):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -370,8 +369,3 @@ def messages() -> Console:
 def say(text: str) -> None:
     """Prints a message in one line on stderr, whatever names it holds."""
     messages().print(printable(text), markup=False, soft_wrap=True)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

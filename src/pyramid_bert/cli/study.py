@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..boundary import printable
+from ..cores import cores
 from ..errors import PyramidError, UnknownNameError, UsageError
 from ..lab.study.methods import AXES
-from .options import add_json_option, cores, messages, print_json, say
+from .options import add_json_option, messages, print_json, say
 
 if TYPE_CHECKING:
     from ..lab.study.cell import Site

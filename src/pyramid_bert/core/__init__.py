@@ -1,12 +1,12 @@
-"""The method: tokens, selectors, reductions and the one loop. Uses torch and compiled loops; knows no model.
+"""The method: tokens, selectors, reductions and the one loop. Works on torch tensors and numpy arrays; knows no model.
 
 Read the modules in this order: `loop` (what happens in a pass), `tokens` and `reduction` (the data), `selectors`,
 `coreset`, `cluster`, `bipartite` and `baselines` (which tokens stay), `reducer` (the decision), `distances`,
-`covering`, `record`; for speed, `compiled`, `kernels` and `tables`.
+`covering`, `record`, `arrays`; for speed, `compiled`, `kernels` and `tables`.
 """
 
 # Importing a selector's module registers it.
-from .baselines import pool_groups, received_attention
+from .baselines import pool_groups
 from .bipartite import bipartite_groups
 from .cluster import ward_counts, ward_groups
 from .coreset import k_center_greedy, radius_curve
@@ -33,7 +33,6 @@ __all__ = [
     "nearest_kept",
     "pool_groups",
     "radius_curve",
-    "received_attention",
     "register",
     "selector_names",
     "shortest_cover",

@@ -6,17 +6,18 @@ attention of CLS, the one token that a classifier reads.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ..errors import PyramidError
+from . import arrays
+from .arrays import Array
 from .selectors import Candidates, Counts, Grouper, Ranker, Ranking, register, top_by_score
 
 
 def _first(candidates: Candidates, k: Counts) -> Ranking:
     rows, n, _ = candidates.hidden.shape
-    position = torch.arange(n, device=candidates.hidden.device, dtype=torch.float32)
-    return Ranking(top_by_score(-position.expand(rows, n), candidates.mask, k))
+    score = arrays.repeated(-1.0 * arrays.positions(n, candidates.hidden), rows)
+    return Ranking(top_by_score(score, candidates.mask, k))
 
 
 def _random(candidates: Candidates, k: Counts) -> Ranking:
@@ -24,15 +25,18 @@ def _random(candidates: Candidates, k: Counts) -> Ranking:
 
     Drawing a matrix of numbers would let padding and the rows before it change a row's choice.
     """
-    rows, n, _ = candidates.hidden.shape
-    generator = candidates.generator
-    drawn = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
-    position = torch.arange(n, device=candidates.hidden.device).expand(rows, n)
-    length = candidates.real.sum(1, keepdim=True)
-    return Ranking(top_by_score(_hash32(_hash32(position + drawn) + length).double(), candidates.mask, k))
+    position = arrays.positions(candidates.hidden.shape[1], candidates.hidden)
+    length = candidates.real.sum(1)[:, None]
+    score = arrays.as_fp64(_hash32(_hash32(position + candidates.drawn) + length))
+    return Ranking(top_by_score(score, candidates.mask, k))
 
 
-def _hash32(x: Tensor) -> Tensor:
+def drawn_by(seed: int) -> int:
+    """A number below 2³¹ drawn by a seed: the one that torch's generator gives."""
+    return int(np.random.RandomState(seed % 2**32).randint(0, 2**32, 2, dtype=np.uint32)[1] % 2**31)
+
+
+def _hash32(x: Array) -> Array:
     """A well-mixed 32-bit hash of int64 values (a multiply-xorshift chain; products wrap, then are cut to 32 bits)."""
     cut = 0xFFFFFFFF
     x = (x * 0x9E3779B1 + 0x7F4A7C15) & cut
@@ -41,46 +45,18 @@ def _hash32(x: Tensor) -> Tensor:
     return x ^ (x >> 15)
 
 
-def pool_groups(candidates: Candidates, k: Counts, *, window: int) -> Tensor:
+def pool_groups(candidates: Candidates, k: Counts, *, window: int) -> Array:
     """The slot (B, N) that each token is averaged into: CLS in slot 0, then `window` neighbours a slot.
 
     The number of slots follows from the window, so `k` is not used. Pads get -1: they are in no average.
 
     Example:
-        >>> pool_groups(Candidates(torch.zeros(1, 6, 2)), 4, window=2).tolist()
+        >>> pool_groups(Candidates(np.zeros((1, 6, 2))), 4, window=2).tolist()
         [[0, 1, 1, 2, 2, 3]]
     """
     rows, n, _ = candidates.hidden.shape
-    position = torch.arange(n, device=candidates.hidden.device).expand(rows, n)
-    slot = (position + window - 1).div(window, rounding_mode="floor")
-    return slot if candidates.mask is None else slot.masked_fill(~candidates.mask, -1)
-
-
-@torch.no_grad()
-def received_attention(query: Tensor, key: Tensor, bias: Tensor | None, mask: Tensor | None, scaling: float) -> Tensor:
-    """The attention that each token receives, summed over heads and real queries: (B, N) in fp32.
-
-    Fused attention kernels return no attention matrix, so this computes the scores a second time: one more n²d product
-    per layer, and memory for one head's (B, N, N) matrix at a time.
-
-    Args:
-        query: (B, H, Q, D/H): the tokens that may vote, all or only the first Q.
-        key: (B, H, N, D/H).
-        bias: (B, 1, 1, N) added to the scores, or None.
-        mask: (B, Q) bool: the queries that vote; None when all do. Pads must not.
-        scaling: What scores are multiplied by.
-    """
-    rows, heads, n, _ = key.shape
-    received = torch.zeros(rows, n, dtype=torch.float32, device=query.device)
-    for head in range(heads):
-        scores = (query[:, head] @ key[:, head].transpose(1, 2)).float() * scaling  # (B, Q, N)
-        if bias is not None:
-            scores = scores + bias[:, 0].float()
-        share = scores.softmax(dim=-1)
-        if mask is not None:
-            share = share * mask[:, :, None]
-        received += share.sum(dim=1)
-    return received
+    slot = (arrays.repeated(arrays.positions(n, candidates.hidden), rows) + window - 1) // window
+    return slot if candidates.mask is None else arrays.masked(slot, ~candidates.mask, -1)
 
 
 def _most_attended(candidates: Candidates, k: Counts) -> Ranking:

@@ -7,16 +7,20 @@ that asks for more takes several. Here distances are between hidden states; ToMe
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
 
+from . import arrays
+from .arrays import Array
 from .distances import Geometry, Metric
+from .reduction import Reduction
 from .selectors import Candidates, Counts, Grouper, counts_per_row, register
+
+_VERY_FAR = 1e38  # stands for a distance that is not a number
 
 
 def bipartite_groups(
-    hidden: Tensor, mask: Tensor | None, k: Counts, *, size: Tensor | None = None, metric: Metric = "euclidean"
-) -> Tensor:
+    hidden: Array, mask: Array | None, k: Counts, *, size: Array | None = None, metric: Metric = "euclidean"
+) -> Array:
     """The slot (B, N) that each token is averaged into: CLS in slot 0, then groups in the order of their first tokens.
 
     Args:
@@ -27,61 +31,56 @@ def bipartite_groups(
         metric: "euclidean" or "cosine" (1 − cosine similarity).
 
     Example:
-        >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [9.1], [5.3]]])
+        >>> tokens = np.array([[[0.0], [5.0], [9.0], [9.1], [5.3]]])
         >>> bipartite_groups(tokens, None, 4).tolist()  # 5.0 and 9.1 point to 5.3 and 9.0, and 9.1 is nearer
         [[0, 1, 2, 2, 3]]
     """
     return _group(Candidates(hidden, mask, metric, size), k)
 
 
-@torch.no_grad()
-def _group(candidates: Candidates, k: Counts) -> Tensor:
+@arrays.without_gradients
+def _group(candidates: Candidates, k: Counts) -> Array:
     rows, n, _ = candidates.hidden.shape
-    counts = torch.tensor(counts_per_row(k, rows, n), device=candidates.hidden.device)
-    vectors = candidates.hidden.to(torch.promote_types(candidates.hidden.dtype, torch.float32))
-    size = torch.ones_like(vectors[..., 0]) if candidates.size is None else candidates.size.to(vectors.dtype)
-    left, goal = candidates.real.sum(1), counts.clamp(min=2)  # (B,)
-    group = torch.arange(n, device=counts.device).repeat(rows, 1)
+    vectors = arrays.full_precision(candidates.hidden)
+    counts = arrays.whole_numbers(counts_per_row(k, rows, n), vectors)
+    given = candidates.size
+    size = arrays.filled((rows, n), 1, vectors) if given is None else arrays.as_type(given, vectors)
+    left, goal = candidates.real.sum(1), counts.clip(min=2)  # (B,)
+    group = arrays.repeated(arrays.positions(n, counts), rows)
     while bool((left > goal).any()):
         joins = _joined(vectors, left, goal, candidates.metric)
-        alone = joins == torch.arange(joins.shape[1], device=joins.device)
-        number = (alone.cumsum(1) - 1).gather(1, joins)  # groups keep their order
-        group = number.gather(1, group)
-        total = torch.zeros_like(size).scatter_add_(1, number, size)
-        home = number[..., None].expand_as(vectors)
-        vectors = torch.zeros_like(vectors).scatter_add_(1, home, size[..., None] * vectors)
-        vectors, size = vectors / total.clamp(min=1e-12)[..., None], total
+        alone = joins == arrays.positions(joins.shape[1], joins)
+        number = arrays.gathered(alone.cumsum(1) - 1, joins)  # groups keep their order
+        group = arrays.gathered(number, group)
+        reduction = Reduction.from_group(number, n, size)
+        size, vectors = arrays.added_up(size, number, n), reduction.apply(vectors)
         left = left - (~alone).sum(1)
-    slot = _by_first_token(group.masked_fill(~candidates.real, n - 1), n)
-    return slot.masked_fill(~candidates.real | (slot >= counts[:, None]), -1)
+    slot = _by_first_token(arrays.masked(group, ~candidates.real, n - 1), n)
+    return arrays.masked(slot, ~candidates.real | (slot >= counts[:, None]), -1)
 
 
-def _joined(vectors: Tensor, left: Tensor, goal: Tensor, metric: Metric) -> Tensor:
+def _joined(vectors: Array, left: Array, goal: Array, metric: Metric) -> Array:
     """The token (B, N) that each token joins in one round; itself where it stays."""
-    n, device = vectors.shape[1], vectors.device
-    place = torch.arange(n, device=device)
+    place = arrays.positions(vectors.shape[1], vectors)
     exists = place < left[:, None]  # (B, N)
     first, second = place[1::2], place[2::2]
-    joins = place.repeat(len(vectors), 1)
+    joins = arrays.repeated(place, len(vectors))
     distances = Geometry.of(vectors, metric).distances[:, 1::2, 2::2]  # (B, N/2, N/2)
     # Vectors that are not finite must not keep a round from merging something.
-    distances = distances.nan_to_num(nan=torch.finfo(distances.dtype).max)
-    nearest, target = distances.masked_fill(~exists[:, 2::2][:, None], torch.inf).min(dim=2)
-    nearest = nearest.masked_fill(~exists[:, 1::2], torch.inf)
-    order = nearest.sort(dim=1, stable=True).indices
-    rank = torch.empty_like(order).scatter_(1, order, torch.arange(len(first), device=device).expand_as(order))
-    goes = (rank < (left - goal)[:, None]) & nearest.isfinite()
-    joins[:, 1::2] = torch.where(goes, second[target], first)
+    distances = arrays.masked(distances, distances != distances, _VERY_FAR)
+    nearest, target = arrays.smallest(arrays.masked(distances, ~exists[:, 2::2][:, None], math.inf))
+    nearest = arrays.masked(nearest, ~exists[:, 1::2], math.inf)
+    order = arrays.sorted_from(nearest)
+    rank = arrays.scattered(order, order, arrays.repeated(arrays.positions(len(first), order), len(order)))
+    goes = (rank < (left - goal)[:, None]) & arrays.is_finite(nearest)
+    joins[:, 1::2] = arrays.where(goes, second[target], arrays.repeated(first, len(joins)))
     return joins
 
 
-def _by_first_token(group: Tensor, groups: int) -> Tensor:
+def _by_first_token(group: Array, groups: int) -> Array:
     """The groups (B, N) numbered anew in the order of their first tokens."""
-    place = torch.arange(group.shape[1], device=group.device).expand_as(group)
-    first = torch.full((len(group), groups), group.shape[1], device=group.device)
-    first = first.scatter_reduce(1, group, place, reduce="amin")  # (B, groups)
-    number = first.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
-    return number.gather(1, group)
+    number = arrays.sorted_from(arrays.sorted_from(arrays.first_with(group, groups)))
+    return arrays.gathered(number, group)
 
 
 register(Grouper("bipartite", "pairs of similar tokens, matched as in ToMe; best with metric='cosine'", _group))

@@ -7,12 +7,13 @@ distances of tokens to the mean of their group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from . import compiled
+from . import arrays, compiled
+from .arrays import Array
 from .distances import Metric
 from .selectors import Candidates, Counts, Grouper, counts_per_row, register
 
@@ -20,14 +21,14 @@ _TOO_FAR = 100.0  # added cost of a pair farther apart than `within`, in units o
 
 
 def ward_groups(
-    hidden: Tensor,
-    mask: Tensor | None,
+    hidden: Array,
+    mask: Array | None,
     k: Counts,
     *,
-    size: Tensor | None = None,
+    size: Array | None = None,
     metric: Metric = "euclidean",
     within: int | None = None,
-) -> Tensor:
+) -> Array:
     """The slot (B, N) that each token is averaged into: CLS in slot 0, then groups in the order of their first tokens.
 
     Args:
@@ -40,7 +41,7 @@ def ward_groups(
             reached. In a pair of texts this keeps equal words of the two texts apart.
 
     Example:
-        >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
+        >>> tokens = np.array([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
         >>> ward_groups(tokens, None, 3).tolist()
         [[0, 1, 2, 1, 1]]
     """
@@ -48,11 +49,11 @@ def ward_groups(
 
 
 def ward_counts(
-    hidden: Tensor,
-    mask: Tensor | None,
-    limit: Tensor,
+    hidden: Array,
+    mask: Array | None,
+    limit: Array,
     *,
-    size: Tensor | None = None,
+    size: Array | None = None,
     metric: Metric = "euclidean",
     within: int | None = None,
 ) -> list[int]:
@@ -62,85 +63,91 @@ def ward_counts(
     `ward_groups`.
 
     Example:
-        >>> tokens = torch.tensor([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
-        >>> ward_counts(tokens, None, torch.tensor([1.0])), ward_counts(tokens, None, torch.tensor([0.01]))
+        >>> tokens = np.array([[[0.0], [5.0], [9.0], [5.1], [5.3]]])
+        >>> ward_counts(tokens, None, np.array([1.0])), ward_counts(tokens, None, np.array([0.01]))
         ([3], [4])
     """
     return _count(Candidates(hidden, mask, metric, size), limit, within=within)
 
 
-@torch.no_grad()
-def _group(candidates: Candidates, k: Counts, *, within: int | None = None) -> Tensor:
+@arrays.without_gradients
+def _group(candidates: Candidates, k: Counts, *, within: int | None = None) -> Array:
     rows, n, _ = candidates.hidden.shape
     counts = counts_per_row(k, rows, n)
     first, leads = _first_of_group(candidates, counts, within, limit=None)
-    slot = (leads.cumsum(1) - 1).gather(1, first)
-    past = slot >= torch.tensor(counts, device=slot.device)[:, None]
-    return slot.masked_fill(~candidates.real | past, -1)
+    slot = arrays.gathered(leads.cumsum(1) - 1, first)
+    past = slot >= arrays.whole_numbers(counts, slot)[:, None]
+    return arrays.masked(slot, ~candidates.real | past, -1)
 
 
-@torch.no_grad()
-def _count(candidates: Candidates, limit: Tensor, *, within: int | None = None) -> list[int]:
+@arrays.without_gradients
+def _count(candidates: Candidates, limit: Array, *, within: int | None = None) -> list[int]:
     _, leads = _first_of_group(candidates, [2] * len(candidates.hidden), within, limit)
     counts: list[int] = leads.sum(1).tolist()
     return counts
 
 
 def _first_of_group(
-    candidates: Candidates, counts: Sequence[int], within: int | None, limit: Tensor | None
-) -> tuple[Tensor, Tensor]:
+    candidates: Candidates, counts: Sequence[int], within: int | None, limit: Array | None
+) -> tuple[Array, Array]:
     """The first token (B, N) of each token's group, and whether a token (B, N) is the first of its group."""
     geometry, real, size = candidates.geometry, candidates.real, candidates.size
     squares = geometry.to_cls
-    weight = torch.ones_like(squares) if size is None else size.to(squares.dtype).clone()
-    if compiled.can_run(geometry):
-        first = compiled.ward_firsts(geometry, counts, real.sum(1).tolist(), weight, within, limit)
+    weight = squares * 0 + 1 if size is None else arrays.copied(arrays.as_type(size, squares))
+    if geometry.runs_compiled:
+        bound, real_tokens = None if limit is None else arrays.as_numpy(limit), real.sum(1).tolist()
+        found = compiled.ward_firsts(geometry.for_loops, counts, real_tokens, arrays.as_numpy(weight), within, bound)
+        first = arrays.as_given(found, real)
     else:
-        goal = torch.tensor(counts, device=real.device).clamp(min=2)
+        goal = arrays.whole_numbers(counts, real).clip(min=2)
         cost = _cost_of_pairs(geometry.distances, weight, real, within)
-        limit = torch.full_like(cost[:, 0, 0], torch.inf) if limit is None else limit.to(cost.dtype)
+        limit = arrays.filled((len(cost),), math.inf, cost) if limit is None else arrays.as_type(limit, cost)
         first = _merge(cost, weight, real.sum(1), goal, limit)
-    return first, real & (first == torch.arange(first.shape[1], device=first.device))
+    return first, real & (first == arrays.positions(first.shape[1], first))
 
 
-def _cost_of_pairs(distances: Tensor, weight: Tensor, real: Tensor, within: int | None) -> Tensor:
+def _cost_of_pairs(distances: Array, weight: Array, real: Array, within: int | None) -> Array:
     """(B, N, N): what merging each pair costs; infinite for CLS, for pads and on the diagonal."""
-    n = weight.shape[1]
-    place = torch.arange(n, device=weight.device)
+    rows, n = weight.shape
+    place = arrays.positions(n, weight)
     free = real & (place > 0)
-    barred = ~(free[:, :, None] & free[:, None, :]) | torch.eye(n, dtype=torch.bool, device=weight.device)
+    barred = ~(free[:, :, None] & free[:, None, :]) | (place[:, None] == place)
     if within is not None:
-        largest = distances.masked_fill(barred, 0).amax(dim=(1, 2), keepdim=True)
-        apart = (place[:, None] - place).abs() > within
+        largest = arrays.largest(arrays.masked(distances, barred, 0).reshape(rows, -1))[:, None, None]
+        apart = abs(place[:, None] - place) > within
         distances = distances + apart * (_TOO_FAR * largest)
     both = weight[:, :, None] + weight[:, None, :]
-    share = weight[:, :, None] * weight[:, None, :] / both.clamp(min=1e-12)
-    return (distances * share).masked_fill(barred, torch.inf)
+    share = weight[:, :, None] * weight[:, None, :] / both.clip(min=1e-12)
+    return arrays.masked(distances * share, barred, math.inf)
 
 
-def _merge(cost: Tensor, weight: Tensor, counts: Tensor, goal: Tensor, limit: Tensor) -> Tensor:
+def _merge(cost: Array, weight: Array, counts: Array, goal: Array, limit: Array) -> Array:
     """The first token (B, N) of the group that each is in, after the cheapest merges. Overwrites its arguments."""
     rows, n = weight.shape
-    first = torch.arange(n, device=cost.device).repeat(rows, 1)
-    every = torch.arange(rows, device=cost.device)
-    for _ in range(int((counts - goal).max().clamp(min=0))):
-        cheapest, pair = cost.flatten(1).min(dim=1)
-        going = (counts > goal) & cheapest.isfinite() & (cheapest <= limit)
+    first, every = arrays.repeated(arrays.positions(n, cost), rows), arrays.positions(rows, cost)
+    for _ in range(max(int((counts - goal).max()), 0)):
+        cheapest, pair = arrays.smallest(cost.reshape(rows, -1))
+        going = (counts > goal) & arrays.is_finite(cheapest) & (cheapest <= limit)
         row = every[going]
         one, other = (pair // n)[going], (pair % n)[going]
-        i, j = torch.minimum(one, other), torch.maximum(one, other)  # rounding may make (i, j) and (j, i) differ
+        i = arrays.lesser(one, other)  # rounding may make (i, j) and (j, i) differ
+        j = one + other - i
         a, b = weight[row, i][:, None], weight[row, j][:, None]
         w = weight[row]
-        of_both = (w + a) * cost[row, i] + (w + b) * cost[row, j] - w * cheapest[going][:, None]
-        merged = (of_both / (w + a + b)).nan_to_num(nan=torch.inf, posinf=torch.inf)
-        merged.scatter_(1, torch.stack([i, j], 1), torch.inf)
+        with np.errstate(invalid="ignore"):  # infinite less infinite, beside CLS and pads
+            of_both = (w + a) * cost[row, i] + (w + b) * cost[row, j] - w * cheapest[going][:, None]
+        merged = of_both / (w + a + b)
+        merged = arrays.masked(merged, ~arrays.is_finite(merged), math.inf)
+        place = arrays.positions(len(row), row)
+        merged[place, i] = math.inf
+        merged[place, j] = math.inf
         cost[row, i] = merged
         cost[row, :, i] = merged
-        cost[row, j] = torch.inf
-        cost[row, :, j] = torch.inf
+        cost[row, j] = math.inf
+        cost[row, :, j] = math.inf
         weight[row, i] += b[:, 0]
-        first[row] = torch.where(first[row] == j[:, None], i[:, None], first[row])
-        counts = counts - going.long()
+        first[row] = arrays.where(first[row] == j[:, None], i[:, None], first[row])
+        counts = counts - going * 1
     return first
 
 

@@ -12,21 +12,19 @@ import math
 from functools import lru_cache
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from ..errors import PyramidError, shown
-from . import compiled
+from . import arrays, compiled
+from .arrays import Array
 from .distances import Geometry, Metric, distance_to_cls
 from .selectors import Candidates, Counts, Ranker, Ranking, counts_per_row, register, top_by_score
 
 CentersPerStep = int | float | Literal["all"]
 
 
-@torch.no_grad()
+@arrays.without_gradients
 def k_center_greedy(
-    hidden: Tensor,
-    mask: Tensor | None,
+    hidden: Array,
+    mask: Array | None,
     k: Counts,
     *,
     centers_per_step: CentersPerStep = 1,
@@ -47,14 +45,14 @@ def k_center_greedy(
         geometry: Distances between the tokens in this metric, if known already.
 
     Example:
-        >>> tokens = torch.tensor([[[0.0], [1.0], [9.0], [10.0]]])
+        >>> tokens = np.array([[[0.0], [1.0], [9.0], [10.0]]])
         >>> cover = k_center_greedy(tokens, None, k=2)
         >>> cover.indices.tolist(), cover.radius.tolist()
         ([[0, 3]], [1.0])
     """
-    if hidden.dim() != 3 or not len(hidden):
+    if hidden.ndim != 3 or not len(hidden):
         raise PyramidError(f"hidden must be (B, N, D) with at least one row, got shape {tuple(hidden.shape)}")
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != hidden.shape[:2]):
+    if mask is not None and ("bool" not in str(mask.dtype) or mask.shape != hidden.shape[:2]):
         raise PyramidError(
             f"mask must be bool of shape {tuple(hidden.shape[:2])}, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
@@ -65,19 +63,20 @@ def k_center_greedy(
         geometry = Geometry.of(hidden, metric)
     uncovered = geometry.to_cls  # (B, N): squared distance to the nearest centre, so far CLS
     if mask is not None:
-        uncovered.masked_fill_(~mask, -1.0)  # below every real token, above what is chosen
-    uncovered[:, 0] = -torch.inf
-    if compiled.can_run(geometry):
-        index, squared = compiled.greedy(geometry, uncovered, counts, steps)
+        uncovered[~mask] = -1.0  # below every real token, above what is chosen
+    uncovered[:, 0] = -math.inf
+    if geometry.runs_compiled:
+        found = compiled.greedy(geometry.for_loops, arrays.as_numpy(uncovered), counts, steps)
+        index, squared = (arrays.as_given(x, hidden) for x in found)
     elif any(step > 1 for step in steps):
         index, squared = _in_batches(geometry.distances, uncovered, counts, steps)
     else:
         index, squared = _one_at_a_time(geometry.distances, uncovered, counts)
-    return Ranking(index, geometry.radius(squared.clamp(min=0)))
+    return Ranking(index, geometry.radius(squared.clip(min=0)))
 
 
-@torch.no_grad()
-def radius_curve(hidden: Tensor, mask: Tensor | None, *, metric: Metric = "euclidean") -> Tensor:
+@arrays.without_gradients
+def radius_curve(hidden: Array, mask: Array | None, *, metric: Metric = "euclidean") -> Array:
     """The covering radius (B, N) of the first k = 1..N centres of the greedy order (m = 1).
 
     Args:
@@ -86,21 +85,21 @@ def radius_curve(hidden: Tensor, mask: Tensor | None, *, metric: Metric = "eucli
         metric: As in `k_center_greedy`.
 
     Example:
-        >>> radius_curve(torch.tensor([[[0.0], [1.0], [9.0], [10.0]]]), None).tolist()
+        >>> radius_curve(np.array([[[0.0], [1.0], [9.0], [10.0]]]), None).tolist()
         [[10.0, 1.0, 1.0, 0.0]]
     """
     geometry = Geometry.of(hidden, metric)
     distances, uncovered = geometry.distances, geometry.to_cls
     if mask is not None:
-        uncovered.masked_fill_(~mask, 0)
-        distances = distances.masked_fill(~mask[:, None, :], 0)
+        uncovered[~mask] = 0
+        distances = arrays.masked(distances, ~mask[:, None, :], 0)
     curve = []
-    batch = torch.arange(len(hidden), device=hidden.device)
+    batch = arrays.positions(len(hidden), hidden)
     for _ in range(hidden.shape[1]):
-        farthest, token = uncovered.max(dim=1)
+        farthest, token = _farthest(uncovered)
         curve.append(farthest)
-        uncovered = torch.minimum(uncovered, distances[batch, token])
-    return geometry.radius(torch.stack(curve, 1))
+        uncovered = arrays.lesser(uncovered, distances[batch, token])
+    return geometry.radius(arrays.side_by_side(curve))
 
 
 @lru_cache(maxsize=4096, typed=True)  # asked for every row of every batch
@@ -124,41 +123,46 @@ def centers_in_a_step(centers_per_step: CentersPerStep, k: int) -> int:
     )
 
 
-def _one_at_a_time(distances: Tensor, uncovered: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
+def _one_at_a_time(distances: Array, uncovered: Array, counts: list[int]) -> tuple[Array, Array]:
     """The ranks (B, K) and the squared radius (B,) for m = 1."""
-    rows = len(uncovered)
-    farthest, chosen = [], [torch.zeros(rows, dtype=torch.long, device=uncovered.device)]
-    batch = torch.arange(rows, device=uncovered.device)
+    batch = arrays.positions(len(uncovered), uncovered)
+    farthest, chosen = [], [batch * 0]
     for _ in range(max(counts) - 1):
-        distance, token = uncovered.max(dim=1)  # (B,): the first of equal ones
+        distance, token = _farthest(uncovered)
         farthest.append(distance)
         chosen.append(token)
-        uncovered = torch.minimum(uncovered, distances[batch, token])
-        uncovered[batch, token] = -torch.inf
-    farthest.append(uncovered.max(dim=1).values)
+        uncovered = arrays.lesser(uncovered, distances[batch, token])
+        uncovered[batch, token] = -math.inf
+    farthest.append(arrays.largest(uncovered))
     # The radius of k centres is the distance at which the next one would be taken.
-    after = torch.tensor(counts, device=uncovered.device)[:, None] - 1
-    return torch.stack(chosen, 1), torch.stack(farthest, 1).gather(1, after)[:, 0]
+    after = arrays.whole_numbers(counts, uncovered)[:, None] - 1
+    return arrays.side_by_side(chosen), arrays.gathered(arrays.side_by_side(farthest), after)[:, 0]
 
 
-def _in_batches(distances: Tensor, uncovered: Tensor, counts: list[int], steps: list[int]) -> tuple[Tensor, Tensor]:
+def _farthest(uncovered: Array) -> tuple[Array, Array]:
+    """The largest distances (B,), and the tokens that have them: the first of equal ones."""
+    distance, token = arrays.smallest(-uncovered)
+    return -distance, token
+
+
+def _in_batches(distances: Array, uncovered: Array, counts: list[int], steps: list[int]) -> tuple[Array, Array]:
     """The ranks (B, K) and the squared radius (B,) for m > 1, which may differ between rows."""
     rows, n = uncovered.shape
-    device = uncovered.device
     widest, rounds = max(steps), max(-(-(count - 1) // step) for count, step in zip(counts, steps, strict=True))
-    count, step = torch.tensor([counts, steps], device=device)[:, :, None]  # (B, 1) each
-    index = torch.zeros(rows, max(counts) + widest, dtype=torch.long, device=device)
-    place = torch.arange(min(widest, n), device=device)  # (M,)
+    count, step = arrays.whole_numbers([counts, steps], uncovered)[:, :, None]  # (B, 1) each
+    index = arrays.filled((rows, max(counts) + widest), 0, count)
+    place = arrays.positions(min(widest, n), uncovered)  # (M,)
+    batch = arrays.positions(rows, uncovered)[:, None]
     for done in range(rounds):
         taken = 1 + done * step  # (B, 1)
-        token = uncovered.sort(dim=1, descending=True, stable=True).indices[:, : len(place)]  # (B, M)
+        token = arrays.sorted_from(uncovered, descending=True)[:, : len(place)]  # (B, M)
         valid = (place < step) & (taken + place < count)  # (B, M): a finished row takes no more
-        index.scatter_(1, (taken + place).clamp(max=index.shape[1] - 1), torch.where(valid, token, 0))
-        reach = distances.gather(1, token[:, :, None].expand(-1, -1, n))  # (B, M, N)
-        reach = reach.masked_fill(~valid[:, :, None], torch.inf).amin(dim=1)
-        spent = torch.zeros_like(uncovered, dtype=torch.bool).scatter(1, token, valid)
-        uncovered = torch.minimum(uncovered, reach).masked_fill(spent, -torch.inf)
-    return index[:, : max(counts)], uncovered.amax(dim=1)
+        index = arrays.scattered(index, (taken + place).clip(max=index.shape[1] - 1), arrays.masked(token, ~valid, 0))
+        reach = arrays.masked(distances[batch, token], ~valid[:, :, None], math.inf)  # (B, M, N)
+        spent = arrays.scattered(uncovered < -math.inf, token, valid)
+        uncovered = arrays.lesser(uncovered, arrays.smallest(reach.swapaxes(1, 2))[0])
+        uncovered = arrays.masked(uncovered, spent, -math.inf)
+    return index[:, : max(counts)], arrays.largest(uncovered)
 
 
 def _rank(candidates: Candidates, k: Counts, *, centers_per_step: CentersPerStep = 1) -> Ranking:

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
 from ..errors import UnknownNameError
+from . import arrays, compiled
+from .arrays import Array
 
 if TYPE_CHECKING:
     from .tables import Sums
@@ -22,43 +20,45 @@ METRICS: tuple[str, ...] = ("euclidean", "cosine")
 # least one row. They are computed in strips of `_STRIP` tokens: what lies below the diagonal is copied.
 _NUMBERS_AT_A_TIME = 1 << 18
 _STRIP = 128
+_LEAST = 1e-12  # a vector that is shorter has no direction
 
 
 @dataclass(frozen=True, eq=False)
 class Gram:
     """The inner products (b, N, N) of the tokens of b rows, with CLS as the origin."""
 
-    matrix: Tensor
+    matrix: Array
 
     @classmethod
-    def of(cls, x: Tensor) -> Gram:
+    def of(cls, x: Array) -> Gram:
         """The inner products of `x` (b, N, D)."""
-        rows, n, _ = x.shape
-        if x.device.type != "cpu" or n <= _STRIP:
-            return cls(x @ x.transpose(1, 2))
-        matrix = x.new_empty(rows, n, n)
+        n = x.shape[1]
+        if not arrays.on_cpu(x) or n <= _STRIP:
+            return cls(x @ x.swapaxes(1, 2))
+        matrix = arrays.filled((len(x), n, n), 0, x)
         for start in range(0, n, _STRIP):
             end = min(start + _STRIP, n)
-            torch.bmm(x[:, start:end], x[:, start:].transpose(1, 2), out=matrix[:, start:end, start:])
-            matrix[:, end:, start:end] = matrix[:, start:end, end:].transpose(1, 2)
+            matrix[:, start:end, start:] = x[:, start:end] @ x[:, start:].swapaxes(1, 2)
+            matrix[:, end:, start:end] = matrix[:, start:end, end:].swapaxes(1, 2)
         return cls(matrix)
 
     @property
     def source(self) -> Any:
         """The matrix, for compiled loops."""
-        return self.matrix.numpy()
+        return arrays.as_numpy(self.matrix)
 
     @cached_property
-    def squares(self) -> Tensor:
+    def squares(self) -> Array:
         """(b, N): the diagonal."""
-        return self.matrix.diagonal(dim1=1, dim2=2).contiguous()
+        place = arrays.positions(self.matrix.shape[1], self.matrix)
+        return self.matrix[:, place, place]
 
     @property
-    def to_cls(self) -> Tensor:
+    def to_cls(self) -> Array:
         """(b, N): squared distances to CLS, to be overwritten by the caller."""
-        return self.squares.clone()
+        return arrays.copied(self.squares)
 
-    def whole(self) -> Tensor:
+    def whole(self) -> Array:
         """(b, N, N): all products."""
         return self.matrix
 
@@ -75,7 +75,7 @@ class Geometry:
         metric: How a squared distance is shown to users; see `radius`.
 
     Example:
-        >>> Geometry.of(torch.tensor([[[0.0], [3.0], [5.0]]])).distances.tolist()
+        >>> Geometry.of(np.array([[[0.0], [3.0], [5.0]]])).distances.tolist()
         [[[0.0, 9.0, 25.0], [9.0, 0.0, 4.0], [25.0, 4.0, 0.0]]]
     """
 
@@ -83,8 +83,8 @@ class Geometry:
     metric: Metric = "euclidean"
 
     @classmethod
-    @torch.no_grad()
-    def of(cls, hidden: Tensor, metric: Metric = "euclidean") -> Geometry:
+    @arrays.without_gradients
+    def of(cls, hidden: Array, metric: Metric = "euclidean") -> Geometry:
         """The geometry of `hidden` (B, N, D), of unit vectors for "cosine".
 
         In fp32 (fp64 for fp64 input), whatever the model's dtype or autocast.
@@ -92,62 +92,72 @@ class Geometry:
         if metric not in METRICS:
             raise UnknownNameError("metric", metric, METRICS)
         n = hidden.shape[1]
-        rows = max(1, _NUMBERS_AT_A_TIME // (n * n)) if hidden.device.type == "cpu" else len(hidden)
-        with torch.autocast(hidden.device.type, enabled=False):
-            parts = torch.split(hidden.detach(), rows)
+        rows = max(1, _NUMBERS_AT_A_TIME // (n * n)) if arrays.on_cpu(hidden) else len(hidden)
+        with arrays.in_full_precision(hidden):
+            parts = (arrays.detached(hidden[start : start + rows]) for start in range(0, len(hidden), rows))
             return cls(tuple(Gram.of(relative_to_cls(part, metric)) for part in parts), metric)
 
-    @cached_property
-    def distances(self) -> Tensor:
-        """(B, N, N) squared distances."""
-        return torch.cat([self._distances(part) for part in self.parts])
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether compiled loops can take it."""
+        return compiled.available() and arrays.on_cpu(self.parts[0].squares)
 
     @property
-    def to_cls(self) -> Tensor:
-        """(B, N) squared distances to CLS."""
-        return torch.cat([part.to_cls for part in self.parts])
+    def for_loops(self) -> list[compiled.Part]:
+        """The parts as compiled loops take them."""
+        return [compiled.Part(part.source, arrays.as_numpy(part.squares)) for part in self.parts]
 
-    def radius(self, squared: Tensor) -> Tensor:
+    @cached_property
+    def distances(self) -> Array:
+        """(B, N, N) squared distances."""
+        return arrays.joined([self._distances(part) for part in self.parts])
+
+    @property
+    def to_cls(self) -> Array:
+        """(B, N) squared distances to CLS."""
+        return arrays.joined([part.to_cls for part in self.parts])
+
+    def radius(self, squared: Array) -> Array:
         """A squared distance as users know it: Euclidean, or 1 − cosine similarity."""
         return to_radius(squared, self.metric)
 
     @staticmethod
-    def _distances(part: Gram | Sums) -> Tensor:
+    def _distances(part: Gram | Sums) -> Array:
         norms = part.squares[:, :, None] + part.squares[:, None, :]  # (b, N, N)
-        distances = torch.sub(norms, part.whole(), alpha=2)
+        distances = norms - 2 * part.whole()
         # What rounding leaves between equal vectors is not a distance: equal tokens must tie exactly.
-        return distances.masked_fill_(distances <= norms.mul_(snap_limit(norms.dtype)), 0)
+        return arrays.masked(distances, distances <= norms * snap_limit(norms), 0)
 
 
-def squared_distances(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
+def squared_distances(hidden: Array, metric: Metric = "euclidean") -> Array:
     """The squared Euclidean distances (B, N, N) between tokens `hidden` (B, N, D), of unit vectors for "cosine"."""
     return Geometry.of(hidden, metric).distances
 
 
-@torch.no_grad()
-def distance_to_cls(hidden: Tensor, metric: Metric = "euclidean") -> Tensor:
+@arrays.without_gradients
+def distance_to_cls(hidden: Array, metric: Metric = "euclidean") -> Array:
     """The squared distance (B, N) of each token to CLS, without a Gram matrix."""
-    return relative_to_cls(hidden.detach(), metric).square().sum(-1)
+    return (relative_to_cls(arrays.detached(hidden), metric) ** 2).sum(-1)
 
 
-def snap_limit(dtype: torch.dtype) -> float:
+def snap_limit(x: Array) -> float:
     """Below this share of ‖a‖² + ‖b‖² a squared distance is what rounding leaves between equal vectors."""
-    return 16 * torch.finfo(dtype).eps
+    return compiled.SNAP * arrays.epsilon(x)
 
 
-def to_radius(squared: Tensor, metric: Metric) -> Tensor:
+def to_radius(squared: Array, metric: Metric) -> Array:
     """A squared distance as users know it: Euclidean, or 1 − cosine similarity."""
-    return squared / 2 if metric == "cosine" else squared.sqrt()
+    return squared / 2 if metric == "cosine" else squared**0.5
 
 
-def from_radius(radius: Tensor, metric: Metric) -> Tensor:
+def from_radius(radius: Array, metric: Metric) -> Array:
     """The squared distance of a radius: the inverse of `to_radius`."""
-    return 2 * radius if metric == "cosine" else radius.square()
+    return 2 * radius if metric == "cosine" else radius**2
 
 
-def relative_to_cls(hidden: Tensor, metric: Metric) -> Tensor:
+def relative_to_cls(hidden: Array, metric: Metric) -> Array:
     """The vectors (B, N, D) with CLS as their origin, in full precision; of unit length before that for "cosine"."""
-    x = hidden if hidden.dtype == torch.float64 else hidden.float()
+    x = arrays.full_precision(hidden)
     if metric == "cosine":
-        x = F.normalize(x, dim=-1)
+        x = x / arrays.norms(x).clip(min=_LEAST)[..., None]
     return x - x[:, :1]

@@ -87,6 +87,6 @@ class PyramidEncoder(nn.Module):
         if self.training and self.selector.name == "random":
             seed = int(torch.randint(2**31, ()))
         steps = (this.plan or self.plan).steps(tokens.counts, dense=this.dense, whole=whole or this.whole, seed=seed)
-        tokens = run(tokens, steps, self.family, self.reducer, this.record)
-        this.cls = tokens.hidden[:, 0]
-        return tokens.hidden
+        hidden = run(tokens, steps, self.family, self.reducer, this.record).hidden
+        this.cls = hidden[:, 0]
+        return hidden

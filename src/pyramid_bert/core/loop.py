@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from torch import Tensor
-
 from ..cost import Placement
 from ..schedule import AdaptiveSchedule, Schedule
+from .arrays import Array
 from .selectors import Voters
 from .tokens import Tokens
 
@@ -114,7 +113,7 @@ class Pass:
     dense: bool = False
     whole: bool = False
     plan: Plan | None = None
-    cls: Tensor | None = None
+    cls: Array | None = None
 
 
 def run(

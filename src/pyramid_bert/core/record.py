@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from . import arrays
+from .arrays import Array
 from .loop import Recorder, Step
 from .reducer import Decision
 from .tokens import Tokens
@@ -26,9 +29,9 @@ class LayerTrace:
     """
 
     layer: int
-    kept: Tensor
-    home: Tensor
-    radius: Tensor
+    kept: Array
+    home: Array
+    radius: Array
 
 
 class Trace(Recorder):
@@ -39,18 +42,17 @@ class Trace(Recorder):
 
     def __init__(self) -> None:
         self.layers: list[LayerTrace] = []
-        self._slot: Tensor | None = None  # (B, N): the slot that represents each input token
-        self._kept: Tensor | None = None  # (B, slots): the input position of the token in each slot
+        self._slot: Array | None = None  # (B, N): the slot that represents each input token
+        self._kept: Array | None = None  # (B, slots): the input position of the token in each slot
 
     def start(self, tokens: Tokens, n: int) -> None:
         """Starts anew; every real token represents itself."""
         self.layers.clear()
         rows, widest = tokens.hidden.shape[:2]
-        place = torch.arange(widest, device=tokens.hidden.device).expand(rows, widest)
+        place = arrays.repeated(arrays.positions(widest, tokens.hidden), rows)
         self._kept = place if tokens.positions is None else tokens.positions
-        slot = torch.full((rows, n), -1, device=place.device)
-        real = place if tokens.mask is None else place.masked_fill(~tokens.mask, -1)
-        self._slot = slot.scatter(1, self._kept, real)
+        real = place if tokens.mask is None else arrays.masked(place, ~tokens.mask, -1)
+        self._slot = arrays.scattered(arrays.filled((rows, n), -1, place), self._kept, real)
 
     def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
         """Adds a reduction."""
@@ -58,9 +60,9 @@ class Trace(Recorder):
         assert self._kept is not None
         reduction = decision.grouped
         self._slot = reduction.follow(self._slot)
-        self._kept = self._kept.gather(1, reduction.index)
-        kept = self._kept if reduction.mask is None else self._kept.masked_fill(~reduction.mask, -1)
-        home = kept.gather(1, self._slot.clamp(min=0)).masked_fill(self._slot < 0, -1)
+        self._kept = arrays.gathered(self._kept, reduction.index)
+        kept = self._kept if reduction.mask is None else arrays.masked(self._kept, ~reduction.mask, -1)
+        home = arrays.masked(arrays.gathered(kept, self._slot.clip(min=0)), self._slot < 0, -1)
         self.layers.append(LayerTrace(step.number, kept, home, decision.radius))
 
 
@@ -74,14 +76,15 @@ class Coverage:
         kept: (B, L) the tokens that each layer keeps.
     """
 
-    radius: Tensor
-    alone: Tensor
-    kept: Tensor
+    radius: NDArray[Any]
+    alone: NDArray[Any]
+    kept: NDArray[Any]
 
     @property
-    def relative(self) -> Tensor:
+    def relative(self) -> NDArray[Any]:
         """(B, L) the radius as a share of `alone`, in 0-1."""
-        return self.radius / self.alone.clamp(min=1e-12)
+        share: NDArray[Any] = self.radius / self.alone.clip(min=1e-12)
+        return share
 
 
 @dataclass
@@ -102,11 +105,11 @@ class Kept(Recorder):
         self._found[max(step.number, 1)] = list(decision.counts)
 
     @property
-    def kept(self) -> Tensor:
+    def kept(self) -> NDArray[Any]:
         """(B, L) the tokens that each layer kept."""
-        kept = torch.tensor(self._counts)[:, None].repeat(1, self.layers)
+        kept = np.repeat(np.array(self._counts)[:, None], self.layers, axis=1)
         for layer, counts in sorted(self._found.items()):
-            kept[:, layer - 1 :] = torch.tensor(counts)[:, None]
+            kept[:, layer - 1 :] = np.array(counts)[:, None]
         return kept
 
 
@@ -117,7 +120,7 @@ class Radii(Kept):
     For the core-set the radius is a by-product of the selection; other selectors need one Gram matrix per layer.
     """
 
-    _radii: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _radii: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
     def start(self, tokens: Tokens, n: int) -> None:
         """Starts anew."""
@@ -131,8 +134,8 @@ class Radii(Kept):
 
     @property
     def coverage(self) -> Coverage:
-        """What the last pass recorded, in float32 on the CPU."""
-        radius, alone = torch.zeros(2, len(self._counts), self.layers)
+        """What the last pass recorded."""
+        radius, alone = np.zeros((2, len(self._counts), self.layers), dtype=np.float32)
         for layer, found in self._radii.items():
-            radius[:, layer - 1], alone[:, layer - 1] = (x.float().cpu() for x in found)
+            radius[:, layer - 1], alone[:, layer - 1] = (arrays.on_host(x) for x in found)
         return Coverage(radius, alone, self.kept)

@@ -1,6 +1,6 @@
 """From tokens to a `Decision`: which tokens stay, and what becomes of the others.
 
-On a CPU compiled loops decide and reduce in one call. The torch code does the same on any device; it is the reference.
+On a CPU compiled loops decide and reduce in one call. The other code does the same on any device; it is the reference.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from . import compiled
+from . import arrays, compiled
+from .arrays import Array
+from .baselines import drawn_by
 from .coreset import centers_in_a_step
 from .covering import shortest_cover
 from .distances import Metric, from_radius
@@ -38,19 +39,19 @@ class Space:
 
     def candidates(self, tokens: Tokens, step: Step) -> Candidates:
         """The tokens as selectors see them at a step."""
-        hidden = tokens.hidden.detach()
+        hidden = arrays.detached(tokens.hidden)
         if self.owner is not None:
             hidden = project(hidden, self.owner[0].sensitivity[step.number - 1])
         tables = tokens.tables if self.owner is None else None
         return Candidates(hidden, tokens.mask, self.metric, tokens.size, tokens.received, tables=tables)
 
 
-@torch.no_grad()
-def project(hidden: Tensor, directions: Tensor) -> Tensor:
+@arrays.without_gradients
+def project(hidden: Array, directions: Array) -> Array:
     """Token vectors (B, N, D) projected on directions (D, R): (B, N, R), in at least fp32 even under autocast."""
-    dtype = torch.promote_types(hidden.dtype, torch.float32)
-    with torch.autocast(hidden.device.type, enabled=False):
-        return hidden.to(dtype) @ directions.to(hidden.device, dtype)
+    with arrays.in_full_precision(hidden):
+        vectors = arrays.full_precision(hidden)
+        return vectors @ arrays.placed_like(directions, vectors)
 
 
 @dataclass(eq=False)
@@ -70,9 +71,9 @@ class Decision:
     counts: list[int]
     reduction: Reduction
     candidates: Candidates
-    size: Tensor | None = None
-    hidden: Tensor | None = None
-    known_radius: Tensor | None = None
+    size: Array | None = None
+    hidden: Array | None = None
+    known_radius: Array | None = None
     groups_only: bool = False
 
     @cached_property
@@ -81,16 +82,16 @@ class Decision:
         return self.reduction if self.reduction.group is not None else self._to_nearest[0]
 
     @property
-    def radius(self) -> Tensor:
+    def radius(self) -> Array:
         """(B,) the largest distance from a token to its nearest kept one; 0 when no token is kept as it is."""
         if self.groups_only:
-            return self.candidates.hidden.new_zeros(len(self.counts))
+            return arrays.filled((len(self.counts),), 0, self.candidates.hidden)
         if self.known_radius is not None:
             return self.known_radius
-        return self.candidates.geometry.radius(self._to_nearest[1].amax(dim=1))
+        return self.candidates.geometry.radius(arrays.largest(self._to_nearest[1]))
 
     @cached_property
-    def _to_nearest(self) -> tuple[Reduction, Tensor]:
+    def _to_nearest(self) -> tuple[Reduction, Array]:
         return self.reduction.with_groups(self.candidates.geometry, self.candidates.mask)
 
 
@@ -110,7 +111,7 @@ class Reducer:
         self.space = space
         self.how = how
 
-    @torch.no_grad()
+    @arrays.without_gradients
     def __call__(self, tokens: Tokens, step: Step) -> Decision | None:
         """The decision, or None when every token stays."""
         assert step.keep is not None
@@ -121,7 +122,7 @@ class Reducer:
             return self._group(self.selector, tokens, candidates, step.keep)
         if self.selector.draws:
             # One per layer: which layers reduce depends on the other rows, and what they draw must not.
-            candidates.generator = torch.Generator().manual_seed(step.seed)
+            candidates.drawn = drawn_by(step.seed)
         return self._choose(self.selector, tokens, candidates, step.keep)
 
     def _choose(
@@ -156,38 +157,41 @@ class Reducer:
         ranks_by_distance = self.selector.name == "coreset" and self.knobs["centers_per_step"] != "all"
         if self.how == "drop" and not ranks_by_distance:
             return False
-        return candidates.hidden.device.type == "cpu" and compiled.can_run(candidates.geometry)
+        return arrays.on_cpu(candidates.hidden) and candidates.geometry.runs_compiled
 
     def _choose_compiled(
         self, tokens: Tokens, candidates: Candidates, counts: list[int], ranking: Ranking | None
     ) -> Decision:
         """Reduces to a ranking or, if there is none yet, to a core-set."""
         geometry, vectors = candidates.geometry, _vectors_to_reduce(tokens)
-        size = torch.empty(len(counts), 0) if self.how == "drop" else tokens.sizes
+        size = np.empty((len(counts), 0)) if self.how == "drop" else arrays.as_numpy(tokens.sizes)
+        parts, real = geometry.for_loops, tokens.counts
         if ranking is not None:
-            made = compiled.reduce_ranked(geometry, vectors, ranking.indices, counts, tokens.counts, size, self.how)
-            return self._made(made, counts, candidates, vectors, ranking.radius)
+            ranked = arrays.as_numpy(ranking.indices)
+            made = compiled.reduce_ranked(parts, vectors, ranked, counts, real, size, self.how)
+            return self._made(made, counts, candidates, ranking.radius)
         steps = [centers_in_a_step(self.knobs["centers_per_step"], count) for count in counts]
-        made = compiled.reduce_coreset(geometry, vectors, counts, steps, tokens.counts, size, self.how)
-        return self._made(made, counts, candidates, vectors, geometry.radius(made.squared.clamp(min=0)))
+        to_cls = arrays.as_numpy(geometry.to_cls)
+        made = compiled.reduce_coreset(parts, to_cls, vectors, counts, steps, real, size, self.how)
+        radius = geometry.radius(arrays.as_given(made.squared, candidates.hidden).clip(min=0))
+        return self._made(made, counts, candidates, radius)
 
-    def _made(
-        self, made: compiled.Arrays, counts: list[int], candidates: Candidates, vectors: Tensor, radius: Tensor | None
-    ) -> Decision:
+    def _made(self, made: compiled.Arrays, counts: list[int], candidates: Candidates, radius: Array | None) -> Decision:
         """The results of the compiled loops as a decision."""
         weighs = self.how != "drop"
+        kept, group, share, size, hidden, _ = (arrays.as_given(x, candidates.hidden) for x in made)
         reduction = Reduction(
-            made.kept,
-            group=made.group if weighs else None,
-            mask=Reduction.filled_slots(made.kept, counts),
-            share=made.share if self.how == "merge" else None,
+            kept,
+            group=group if weighs else None,
+            mask=Reduction.filled_slots(kept, counts),
+            share=share if self.how == "merge" else None,
         )
         return Decision(
             counts,
             reduction,
             candidates,
-            size=made.size if weighs else None,
-            hidden=made.hidden if vectors.shape[2] else None,
+            size=size if weighs else None,
+            hidden=hidden if hidden.shape[2] else None,
             known_radius=radius,
             groups_only=isinstance(self.selector, Grouper),
         )
@@ -205,29 +209,30 @@ class Reducer:
         if counts == tokens.counts:
             return None
         size = tokens.sizes
-        if selector.name == "cluster" and compiled.can_run(candidates.geometry):
+        if selector.name == "cluster" and candidates.geometry.runs_compiled:
             vectors, within = _vectors_to_reduce(tokens), self.knobs["within"]
-            made = compiled.reduce_clusters(candidates.geometry, vectors, counts, tokens.counts, size, within)
-            return self._made(made, counts, candidates, vectors, None)
+            parts, weight = candidates.geometry.for_loops, arrays.as_numpy(size)
+            made = compiled.reduce_clusters(parts, vectors, counts, tokens.counts, weight, within)
+            return self._made(made, counts, candidates, None)
         group = selector.group(candidates, counts, **self.knobs)
-        weights = size if selector.weighs else torch.ones_like(size)
+        weights = size if selector.weighs else size * 0 + 1
         reduction = Reduction.from_group(group, max(counts), weights)
         size_after = reduction.sizes(size, max(counts)) if selector.weighs else None
         return Decision(counts, reduction, candidates, size_after, groups_only=True)
 
 
-def _vectors_to_reduce(tokens: Tokens) -> Tensor:
+def _vectors_to_reduce(tokens: Tokens) -> Any:
     """The vectors that the compiled loops reduce; none when gradients, copies or another precision need torch."""
-    hidden = tokens.hidden
-    plain = hidden.dtype in (torch.float32, torch.float64) and not hidden.requires_grad and tokens.copies is None
-    return hidden.detach().contiguous() if plain else torch.empty(*hidden.shape[:2], 0)
+    if tokens.copies is not None or not arrays.is_plain(tokens.hidden):
+        return np.empty((*tokens.hidden.shape[:2], 0), dtype=np.float32)
+    return np.ascontiguousarray(arrays.as_numpy(arrays.detached(tokens.hidden)))
 
 
 def _clipped(keep: Covering, tokens: Tokens) -> Sequence[Sequence[int]]:
     return [tuple(min(option, n) for option in row) for row, n in zip(keep.options, tokens.counts, strict=True)]
 
 
-def _limit(keep: Covering, candidates: Candidates) -> Tensor:
+def _limit(keep: Covering, candidates: Candidates) -> Array:
     """The largest covering radius (B,) that is allowed."""
     alone = candidates.cls_radius()
-    return keep.radius * (alone if keep.relative else torch.ones_like(alone))
+    return keep.radius * (alone if keep.relative else alone * 0 + 1)

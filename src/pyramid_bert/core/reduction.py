@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from . import arrays
+from .arrays import Array
 from .covering import nearest_kept
 from .distances import Geometry
+
+_BEHIND = 2**31 - 1  # as a position, sorts behind all others
 
 
 @dataclass(frozen=True)
@@ -29,49 +29,47 @@ class Reduction:
         share: (B, N) the weight of each token in the average of its slot; None when kept tokens are taken as they are.
 
     Example:
-        >>> rank = torch.tensor([[0, 3, 1]])  # CLS, then token 3, then token 1
+        >>> rank = np.array([[0, 3, 1]])  # CLS, then token 3, then token 1
         >>> reduction = Reduction.from_index(rank, [3])
-        >>> reduction.apply(torch.tensor([[10, 11, 12, 13]])).tolist()
+        >>> reduction.apply(np.array([[10, 11, 12, 13]])).tolist()
         [[10, 11, 13]]
     """
 
-    index: Tensor
-    group: Tensor | None = None
-    mask: Tensor | None = None
-    share: Tensor | None = None
+    index: Array
+    group: Array | None = None
+    mask: Array | None = None
+    share: Array | None = None
 
     @classmethod
-    def from_index(cls, ranked: Tensor, counts: Sequence[int], mask: Tensor | None = None) -> Reduction:
+    def from_index(cls, ranked: Array, counts: Sequence[int], mask: Array | None = None) -> Reduction:
         """Keeps the first `counts[b]` positions of each row of `ranked` (B, R); pads among them are not kept."""
         width = ranked.shape[1]
         if mask is None and min(counts) == width:
-            return cls(index=ranked.sort(dim=1).values)
-        count = torch.tensor(counts, device=ranked.device)[:, None]  # (B, 1)
-        valid = torch.arange(width, device=ranked.device) < count
+            return cls(index=arrays.in_order(ranked))
+        valid = arrays.positions(width, ranked) < arrays.whole_numbers(counts, ranked)[:, None]
         if mask is not None:
-            valid &= mask.gather(1, ranked)
-        last = torch.iinfo(ranked.dtype).max  # what is not kept sorts behind what is
-        index = ranked.masked_fill(~valid, last).sort(dim=1).values
-        kept = index != last
-        return cls(index=index.masked_fill(~kept, 0), mask=kept)
+            valid = valid & arrays.gathered(mask, ranked)
+        index = arrays.in_order(arrays.masked(ranked, ~valid, _BEHIND))
+        kept = index != _BEHIND
+        return cls(index=arrays.masked(index, ~kept, 0), mask=kept)
 
     @staticmethod
-    def filled_slots(index: Tensor, counts: Sequence[int]) -> Tensor | None:
+    def filled_slots(index: Array, counts: Sequence[int]) -> Array | None:
         """(B, K) bool: the first `counts[b]` slots of each row of `index` (B, K); None when all are filled."""
         slots = index.shape[1]
         if min(counts) == slots:
             return None
-        return torch.arange(slots, device=index.device) < torch.tensor(counts, device=index.device)[:, None]
+        return arrays.positions(slots, index) < arrays.whole_numbers(counts, index)[:, None]
 
     @classmethod
-    def keeping_all(cls, hidden: Tensor, mask: Tensor | None) -> Reduction:
+    def keeping_all(cls, hidden: Array, mask: Array | None) -> Reduction:
         """Every token of `hidden` (B, N, D) in its own slot; a pad is in none."""
         rows, n, _ = hidden.shape
-        position = torch.arange(n, device=hidden.device).expand(rows, n)
-        return cls(index=position, group=position if mask is None else position.masked_fill(~mask, -1), mask=mask)
+        position = arrays.repeated(arrays.positions(n, hidden), rows)
+        return cls(index=position, group=position if mask is None else arrays.masked(position, ~mask, -1), mask=mask)
 
     @classmethod
-    def from_group(cls, group: Tensor, slots: int, size: Tensor | None = None) -> Reduction:
+    def from_group(cls, group: Array, slots: int, size: Array | None = None) -> Reduction:
         """Averages each group of tokens into its slot.
 
         Args:
@@ -79,21 +77,15 @@ class Reduction:
             slots: K.
             size: (B, N) weights of the tokens in the averages; all equal if None.
         """
-        if size is None:
-            size = torch.ones(group.shape, device=group.device)
-        size = size.masked_fill(group < 0, 0)
-        home = group.clamp(min=0)
-        total = size.new_zeros(len(group), slots).scatter_add(1, home, size)  # (B, K)
-        share = size / total.gather(1, home).clamp(min=1e-12)
-        position = torch.arange(group.shape[1], device=group.device).expand_as(group)
-        last = group.shape[1]
-        first = torch.full((len(group), slots + 1), last, device=group.device)
-        first = first.scatter_reduce(1, group.masked_fill(group < 0, slots), position, reduce="amin")[:, :slots]
-        return cls(first.masked_fill(first == last, 0), group=group, mask=total > 0, share=share)
+        size = arrays.as_fp32(group * 0 + 1) if size is None else size
+        size = arrays.masked(size, group < 0, 0)
+        home = group.clip(min=0)
+        total = arrays.added_up(size, home, slots)  # (B, K)
+        share = size / arrays.gathered(total, home).clip(min=1e-12)
+        first = arrays.first_with(arrays.masked(group, group < 0, slots), slots + 1)[:, :slots]
+        return cls(arrays.masked(first, first == group.shape[1], 0), group=group, mask=total > 0, share=share)
 
-    def with_groups(
-        self, geometry: Geometry, mask: Tensor | None, *, skip_cls: bool = False
-    ) -> tuple[Reduction, Tensor]:
+    def with_groups(self, geometry: Geometry, mask: Array | None, *, skip_cls: bool = False) -> tuple[Reduction, Array]:
         """This reduction with every real token sent to its nearest kept one, and the squared distances (B, N) there.
 
         Args:
@@ -102,76 +94,71 @@ class Reduction:
             skip_cls: Send no other token to CLS; where only CLS is kept, the others get -1.
         """
         slot, squared = nearest_kept(geometry, self.index, self.mask, skip_cls=skip_cls)
-        gone = torch.zeros_like(slot, dtype=torch.bool) if mask is None else ~mask
+        gone = slot < 0 if mask is None else ~mask
         if skip_cls:  # tokens that could reach only CLS
-            position = torch.arange(slot.shape[1], device=slot.device)
-            gone = gone | ((slot == 0) & (position > 0))
-        group = slot.masked_fill(gone, -1)
-        return dataclasses.replace(self, group=group), squared.masked_fill(gone, 0)
+            gone = gone | ((slot == 0) & (arrays.positions(slot.shape[1], slot) > 0))
+        return dataclasses.replace(self, group=arrays.masked(slot, gone, -1)), arrays.masked(squared, gone, 0)
 
-    def merged(self, size: Tensor) -> Reduction:
+    def merged(self, size: Array) -> Reduction:
         """This reduction with every token averaged into its group's slot, weighted by `size` (B, N)."""
         assert self.group is not None
         merged = Reduction.from_group(self.group, self.index.shape[1], size)
         return dataclasses.replace(self, share=merged.share)
 
-    def apply(self, x: Tensor) -> Tensor:
+    def apply(self, x: Array) -> Array:
         """`x` (B, N) or (B, N, D) reduced to K: gathered, or averaged where this reduction averages."""
-        if x.dim() == 2:
+        if x.ndim == 2:
             return self.apply(x[:, :, None])[:, :, 0]
         rows, n, _ = x.shape
-        table = x.reshape(rows * n, -1)
-        start = torch.arange(rows, device=x.device)[:, None] * n  # (B, 1): where each row begins in the table
+        start = arrays.positions(rows, x)[:, None] * n  # (B, 1): where each row begins in the table
         if self.share is None:
-            picked = table.index_select(0, (self.index + start).flatten())  # faster than gather
-            return picked.view(rows, -1, x.shape[2])
+            return arrays.picked(x, self.index + start)
         order, begins, slots = self._by_slot()
-        share = self.share.gather(1, order).to(x.dtype).flatten()
-        bags = F.embedding_bag((order + start).flatten(), table, begins, mode="sum", per_sample_weights=share)
-        return bags.view(rows, slots, -1)
+        share = arrays.as_type(arrays.gathered(self.share, order), x)
+        return arrays.weighted_sums(x, order + start, begins, share).reshape(rows, slots, -1)
 
-    def _by_slot(self) -> tuple[Tensor, Tensor, int]:
+    def _by_slot(self) -> tuple[Array, Array, int]:
         """The tokens of each row in the order of their slots (B, N), where slots begin (B·K,) in that list, and K."""
         assert self.group is not None
-        home = self.group.clamp(min=0)  # a token in no group has weight 0 in slot 0
+        home = self.group.clip(min=0)  # a token in no group has weight 0 in slot 0
         slots = self.index.shape[1]
-        count = home.new_zeros(len(home), slots).scatter_add(1, home, torch.ones_like(home)).flatten()
-        return home.sort(dim=1, stable=True).indices, count.cumsum(0) - count, slots
+        count = arrays.added_up(home * 0 + 1, home, slots).reshape(-1)
+        return arrays.sorted_from(home), count.cumsum(0) - count, slots
 
-    def sizes(self, size: Tensor, slots: int) -> Tensor:
+    def sizes(self, size: Array, slots: int) -> Array:
         """Input tokens behind each slot (B, K), from those behind each token (B, N)."""
         assert self.group is not None
-        home = self.group.masked_fill(self.group < 0, slots)
-        return F.pad(torch.zeros_like(size[:, :slots]), (0, 1)).scatter_add(1, home, size)[:, :slots]
+        home = arrays.masked(self.group, self.group < 0, slots)
+        return arrays.added_up(size, home, slots + 1)[:, :slots]
 
-    def replaced(self, x: Tensor) -> Tensor:
+    def replaced(self, x: Array) -> Array:
         """`x` (B, N, D) with every token replaced by the kept one of its group; tokens in no group stay.
 
         Example:
-            >>> reduction = Reduction(index=torch.tensor([[0, 2]]), group=torch.tensor([[0, 0, 1, -1]]))
-            >>> reduction.replaced(torch.tensor([[[10], [11], [12], [13]]])).flatten().tolist()
+            >>> reduction = Reduction(index=np.array([[0, 2]]), group=np.array([[0, 0, 1, -1]]))
+            >>> reduction.replaced(np.array([[[10], [11], [12], [13]]])).flatten().tolist()
             [10, 10, 12, 13]
         """
         return Reduction(self._stand_in()).apply(x)
 
-    def stands_for_itself(self) -> Tensor:
+    def stands_for_itself(self) -> Array:
         """(B, N) bool: the kept tokens."""
         stand_in = self._stand_in()
         assert self.group is not None
-        return (stand_in == torch.arange(stand_in.shape[1], device=stand_in.device)) & (self.group >= 0)
+        return (stand_in == arrays.positions(stand_in.shape[1], stand_in)) & (self.group >= 0)
 
-    def _stand_in(self) -> Tensor:
+    def _stand_in(self) -> Array:
         """The position (B, N) of the kept token of each token's group; its own for a token in no group."""
         assert self.group is not None
-        own = torch.arange(self.group.shape[1], device=self.group.device).expand_as(self.group)
-        return torch.where(self.group < 0, own, self.index.gather(1, self.group.clamp(min=0)))
+        own = arrays.positions(self.group.shape[1], self.group)
+        return arrays.where(self.group < 0, own, arrays.gathered(self.index, self.group.clip(min=0)))
 
     def then(self, other: Reduction) -> Reduction:
         """This reduction followed by `other`, as one. Neither may average."""
         assert self.group is not None
-        return Reduction(self.index.gather(1, other.index), other.follow(self.group), other.mask)
+        return Reduction(arrays.gathered(self.index, other.index), other.follow(self.group), other.mask)
 
-    def follow(self, slot: Tensor) -> Tensor:
+    def follow(self, slot: Array) -> Array:
         """The new slots of tokens in slots `slot` (B, M); -1 stays -1. Composed over layers, this gives provenance."""
         assert self.group is not None
-        return self.group.gather(1, slot.clamp(min=0)).masked_fill(slot < 0, -1)
+        return arrays.masked(arrays.gathered(self.group, slot.clip(min=0)), slot < 0, -1)

@@ -7,26 +7,28 @@ A selector either *ranks* the tokens of a row or puts them into *groups*. Its co
   CLS (position 0) has rank 0, positions are unique, a pad is chosen only when real tokens run out;
 - a grouper returns the slot (B, N) of each token: CLS is the only token in slot 0; pads get -1;
 - neither the other rows of the batch nor padding change a row's result, and no gradient flows;
-- randomness comes from `Candidates.generator` only.
+- randomness comes from `Candidates.drawn` only.
 
 One property test holds every registered selector to this contract.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Literal, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..checks import check_choice
 from ..errors import PyramidError
+from . import arrays
+from .arrays import Array
 from .distances import Geometry, Metric, distance_to_cls
-from .tables import Summands, Sums
+
+if TYPE_CHECKING:
+    from .tables import Summands
 
 Counts = int | Sequence[int]
 Voters = Literal["all", "cls"]
@@ -42,48 +44,48 @@ class Candidates:
         metric: "euclidean" or "cosine" (1 − cosine similarity).
         size: (B, N) input tokens behind each token; 1 if None.
         received: (B, N) the attention that each token receives, for selectors that need it.
-        generator: The source of randomness; None for selectors that need none.
+        drawn: A number drawn for this step, for selectors that choose by chance.
         tables: The summands of the vectors, if they are known embeddings.
     """
 
-    hidden: Tensor
-    mask: Tensor | None = None
+    hidden: Array
+    mask: Array | None = None
     metric: Metric = "euclidean"
-    size: Tensor | None = None
-    received: Tensor | None = None
-    generator: torch.Generator | None = None
+    size: Array | None = None
+    received: Array | None = None
+    drawn: int = 0
     tables: Summands | None = None
 
     @cached_property
     def geometry(self) -> Geometry:
         """Pairwise distances; from lookup tables when available."""
         if self.tables is not None and self.metric == "euclidean":
-            sums = Sums.of(self.tables)
+            sums = self.tables.products()
             if sums.is_exact:
-                return Geometry(sums.split(torch.get_num_threads()))
+                return Geometry(sums.split())
         return Geometry.of(self.hidden, self.metric)
 
     @property
-    def real(self) -> Tensor:
+    def real(self) -> Array:
         """(B, N) bool, True for real tokens."""
         if self.mask is not None:
             return self.mask
-        return torch.ones(self.hidden.shape[:2], dtype=torch.bool, device=self.hidden.device)
+        return arrays.all_true(self.hidden.shape[:2], self.hidden)
 
-    @torch.no_grad()
-    def cls_radius(self) -> Tensor:
+    @arrays.without_gradients
+    def cls_radius(self) -> Array:
         """The covering radius (B,) of CLS without any other token."""
         squared = distance_to_cls(self.hidden, self.metric)
         if self.mask is not None:
-            squared = squared.masked_fill(~self.mask, 0)
-        return Geometry((), self.metric).radius(squared.amax(dim=1))
+            squared = arrays.masked(squared, ~self.mask, 0)
+        return Geometry((), self.metric).radius(arrays.largest(squared))
 
 
 class Ranking(NamedTuple):
     """Positions (B, K) in rank order, and the covering radius (B,) of all K if the selection computes it anyway."""
 
-    indices: Tensor
-    radius: Tensor | None = None
+    indices: Array
+    radius: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Ranker:
         rank: `rank(candidates, k, **knobs)`; see the module's docstring.
         knobs: The settings that the function takes: "centers_per_step".
         voters: Whose attention it ranks by: that of "all" real tokens or of "cls"; None if it does not use attention.
-        draws: Whether it needs a generator.
+        draws: Whether it needs a drawn number.
         placement: The only placement that makes sense for it, or None.
     """
 
@@ -124,7 +126,7 @@ class Grouper:
 
     name: str
     summary: str
-    group: Callable[..., Tensor]
+    group: Callable[..., Array]
     knobs: tuple[str, ...] = ()
     weighs: bool = True
     count: Callable[..., list[int]] | None = None
@@ -172,7 +174,7 @@ def counts_per_row(k: Counts, rows: int, n: int) -> list[int]:
     return [min(count, n) for count in counts]
 
 
-def top_by_score(score: Tensor, mask: Tensor | None, k: Counts) -> Tensor:
+def top_by_score(score: Array, mask: Array | None, k: Counts) -> Array:
     """The positions of the highest scores, CLS first, then real tokens, then pads; ties go to the earlier position.
 
     Args:
@@ -182,8 +184,8 @@ def top_by_score(score: Tensor, mask: Tensor | None, k: Counts) -> Tensor:
     """
     rows, n = score.shape
     width = max(counts_per_row(k, rows, n))
-    score = score.detach().clone()
+    score = arrays.copied(arrays.detached(score))
     if mask is not None:
-        score.masked_fill_(~mask, -torch.inf)
-    score[:, 0] = torch.inf
-    return score.sort(dim=1, descending=True, stable=True).indices[:, :width]  # (B, K)
+        score[~mask] = -math.inf
+    score[:, 0] = math.inf
+    return arrays.sorted_from(score, descending=True)[:, :width]  # (B, K)

@@ -47,6 +47,10 @@ class Summands:
         found, version = hidden.__dict__.pop(_ATTRIBUTE, (None, None))
         return found if isinstance(found, Summands) and version == _version(hidden) else None
 
+    def products(self) -> Sums:
+        """The inner products of all tokens."""
+        return Sums.of(self)
+
     def cut(self, n: int) -> Summands:
         """The summands of the first `n` tokens."""
         return replace(self, ids=self.ids[:, :n])
@@ -107,9 +111,9 @@ class Sums:
         tables = (self.of_values, self.crossed, self.by_value, self.of_positions, self.scale)
         return ids, *(table.numpy() for table in tables)
 
-    def split(self, parts: int) -> tuple[Sums, ...]:
-        """The same tables for consecutive rows."""
-        rows = -(-len(self.ids) // parts)
+    def split(self, parts: int | None = None) -> tuple[Sums, ...]:
+        """The same tables for consecutive rows, by default a part for each thread."""
+        rows = -(-len(self.ids) // (parts or torch.get_num_threads()))
         found = zip(*(torch.split(x, rows) for x in (self.ids, self.scale, self.squares)), strict=True)
         return tuple(replace(self, ids=ids, scale=scale, squares=squares) for ids, scale, squares in found)
 
@@ -118,7 +122,7 @@ class Sums:
         """(B, N): squared distances to CLS."""
         norms = self.squares + self.squares[:, :1]
         distances = norms - 2 * self._products(slice(0, 1))[:, 0]
-        return distances.masked_fill_(distances <= norms * snap_limit(norms.dtype), 0)
+        return distances.masked_fill_(distances <= norms * snap_limit(norms), 0)
 
     def whole(self) -> Tensor:
         """(B, N, N)."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from ..errors import PyramidError
+from . import arrays
+from .arrays import Array
 from .reduction import Reduction
-from .tables import Summands
 
 if TYPE_CHECKING:
     from .reducer import Decision
+    from .tables import Summands
 
 
 @dataclass(eq=False)
@@ -34,20 +33,20 @@ class Tokens:
         given: The input of the current layer, if it has forward hooks.
     """
 
-    hidden: Tensor
+    hidden: Array
     counts: list[int]
-    mask: Tensor | None = None
-    size: Tensor | None = None
-    positions: Tensor | None = None
-    received: Tensor | None = None
-    resting: Tensor | None = None
+    mask: Array | None = None
+    size: Array | None = None
+    positions: Array | None = None
+    received: Array | None = None
+    resting: Array | None = None
     copies: Reduction | None = None
     tables: Summands | None = None
     masks: Any = None
-    given: Tensor | None = None
+    given: Array | None = None
 
     @classmethod
-    def of(cls, hidden: Tensor, mask: Tensor | None, *, replaces: bool = False) -> Tokens:
+    def of(cls, hidden: Array, mask: Array | None, *, replaces: bool = False) -> Tokens:
         """The tokens at the start of a pass: real tokens moved to the left, padding cut off.
 
         Reads the true lengths from the device, once per pass.
@@ -58,21 +57,22 @@ class Tokens:
             replaces: Reductions overwrite tokens with copies instead of removing them.
         """
         rows, n, _ = hidden.shape
-        counts, tables, positions = [n] * rows, Summands.taken_from(hidden), None
+        counts, tables, positions = [n] * rows, _summands_of(hidden), None
         if mask is not None:
-            *counts, cls_is_real, contiguous = torch.cat(
-                [mask.sum(1), mask[:, :1].all(0), (mask[:, 1:] <= mask[:, :-1]).all()[None]]
+            contiguous = (mask[:, 1:] <= mask[:, :-1]).all()
+            *counts, cls_is_real, contiguous = arrays.joined(
+                [mask.sum(1), mask[:, 0].all()[None] * 1, contiguous[None] * 1]
             ).tolist()
             if not cls_is_real:
-                row = int((~mask[:, 0]).nonzero()[0])
+                row = mask[:, 0].tolist().index(False)
                 raise PyramidError(
                     f"row {row} masks its first token, but CLS is read there; pad on the right "
                     "(tokenizer.padding_side = 'right') and give every row at least one token"
                 )
             widest = max(counts)
             if not contiguous:
-                positions = mask.long().sort(dim=1, descending=True, stable=True).indices[:, :widest]
-                hidden, mask, tables = Reduction(positions).apply(hidden), mask.gather(1, positions), None
+                positions = arrays.sorted_from(mask * 1, descending=True)[:, :widest]
+                hidden, mask, tables = Reduction(positions).apply(hidden), arrays.gathered(mask, positions), None
             hidden, mask = hidden[:, :widest], mask[:, :widest]
             tables = None if tables is None else tables.cut(widest)
         mask = None if min(counts) == hidden.shape[1] else mask
@@ -80,27 +80,25 @@ class Tokens:
         return cls(hidden, counts, mask, positions=positions, copies=copies, tables=tables)
 
     @property
-    def sizes(self) -> Tensor:
+    def sizes(self) -> Array:
         """The sizes (B, N), in the precision of distances: fp32, or fp64 for an fp64 model."""
         if self.size is not None:
             return self.size
-        dtype = torch.promote_types(self.hidden.dtype, torch.float32)
-        return torch.ones(self.hidden.shape[:2], dtype=dtype, device=self.hidden.device)
+        return arrays.filled(self.hidden.shape[:2], 1, arrays.full_precision(self.hidden[:0]))
 
-    def key_bias(self) -> Tensor | None:
+    def key_bias(self) -> Array | None:
         """The bias (B, 1, 1, N) of attention scores: log(size) for real keys, a large negative number for pads.
 
         A key with a bias of log(s) weighs as much as s copies of it (the paper's Remark 1).
         """
         if self.mask is None and self.size is None:
             return None
-        dtype = self.hidden.dtype
         if self.size is None:
-            bias = torch.zeros(self.hidden.shape[:2], dtype=dtype, device=self.hidden.device)
+            bias = arrays.filled(self.hidden.shape[:2], 0, self.hidden)
         else:
-            bias = self.size.clamp(min=1e-6).log().to(dtype)
+            bias = arrays.as_type(arrays.logarithm(self.size.clip(min=1e-6)), self.hidden)
         if self.mask is not None:
-            bias = bias.masked_fill(~self.mask, torch.finfo(dtype).min)
+            bias = arrays.masked(bias, ~self.mask, arrays.least(bias))
         return bias[:, None, None, :]
 
     def originals(self) -> Tokens:
@@ -128,14 +126,23 @@ class Tokens:
             counts=decision.counts,
             mask=None if min(decision.counts) == slots else reduction.mask,
             size=decision.size,
-            positions=reduction.index if before is None else before.gather(1, reduction.index),
+            positions=reduction.index if before is None else arrays.gathered(before, reduction.index),
             given=self.given,
         )
 
     def rejoined(self) -> Tokens:
         """The tokens after a layer that computed only CLS, with the resting ones behind it."""
         assert self.resting is not None
-        hidden = torch.cat([self.hidden, self.resting], dim=1)
+        hidden = arrays.in_a_row([self.hidden, self.resting])
         if self.copies is not None:  # copies of CLS change with it
             hidden = self.copies.replaced(hidden)
         return replace(self, hidden=hidden, resting=None)
+
+
+def _summands_of(hidden: Array) -> Summands | None:
+    """The summands that embeddings left with `hidden`; see `tables`."""
+    if arrays.is_numpy(hidden):
+        return None
+    from .tables import Summands
+
+    return Summands.taken_from(hidden)

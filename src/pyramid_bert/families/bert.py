@@ -17,12 +17,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
 from transformers.utils.generic import ModelOutput
 
-from ..core.baselines import received_attention
 from ..core.encoder import PyramidEncoder
 from ..core.loop import Pass
 from ..errors import UnsupportedModelError
 from .halves import TwoHalves, Votes, checkpointed, fire_hooks, run_encoder
 from .reading import can_read_without_keys, read_without_keys
+from .received import received_attention
 
 ATTENTION_IMPLEMENTATIONS = ("eager", "sdpa")
 

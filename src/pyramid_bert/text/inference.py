@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -139,6 +140,6 @@ def _radii(model: Any) -> Radii:
 
 def _in_order(found: Sequence[Coverage], batches: Sequence[Sequence[int]]) -> Coverage:
     """The coverage of the batches as one, rows in the order of the texts."""
-    order = torch.tensor([row for rows in batches for row in rows]).argsort()
+    order = np.argsort([row for rows in batches for row in rows])
     parts = ([getattr(one, name) for one in found] for name in ("radius", "alone", "kept"))
-    return Coverage(*(torch.cat(part)[order] for part in parts))
+    return Coverage(*(np.concatenate(part)[order] for part in parts))

@@ -1,7 +1,9 @@
 """The compiled reduction step against the torch one, and what a reduction leaves in `Tokens`."""
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from pyramid_bert.core.loop import Covering, Exactly, Step
 from pyramid_bert.core.reducer import Reducer, Space
 from pyramid_bert.core.selectors import get_selector
 from pyramid_bert.core.tokens import Tokens
+from pyramid_bert.errors import PyramidError
 
 KNOBS = {"centers_per_step": 1, "within": None, "window": 2}
 COUNTS, KEEP, WIDTH = [14, 9, 5, 1], (6, 4, 1, 1), 14
@@ -46,7 +49,7 @@ def reduced(tokens, selector, how, knobs, metric="euclidean", keep=None):
 
 def by_torch(monkeypatch, *args, **kwargs):
     with monkeypatch.context() as patch:
-        patch.setattr(compiled, "can_run", lambda geometry: False)
+        patch.setattr(compiled, "available", lambda: False)
         return reduced(*args, **kwargs)
 
 
@@ -69,6 +72,56 @@ def test_compiled_and_torch_steps_are_one(tokens, selector, how, knobs, dtype, m
     else:
         torch.testing.assert_close(after_fast.size * after_fast.mask, after_slow.size * after_slow.mask)
     torch.testing.assert_close(fast.radius, slow.radius)
+
+
+def as_numpy(tokens):
+    """The same tokens as numpy arrays."""
+    fields = {name: getattr(tokens, name) for name in ("hidden", "mask", "size", "received")}
+    return Tokens(counts=tokens.counts, **{name: value.numpy() for name, value in fields.items()})
+
+
+EVERY = [*WAYS, *itertools.product(["attention", "random"], ["drop", "weigh", "merge"], [{}])]
+EVERY += [("bipartite", "merge", {}), ("coreset", "merge", {"centers_per_step": "all"})]
+
+
+@pytest.mark.parametrize("adaptive", [False, True], ids=["exactly", "adaptive"])
+@pytest.mark.parametrize("compiles", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize(("selector", "how", "knobs"), EVERY, ids=str)
+def test_numpy_arrays_are_reduced_like_tensors(tokens, selector, how, knobs, metric, compiles, adaptive, monkeypatch):
+    if adaptive and selector == "bipartite":
+        pytest.skip("bipartite merging cannot tell how many tokens a text needs")
+    monkeypatch.setattr(compiled, "available", lambda of=compiled.available: compiles and of())
+    options = tuple(tuple(min(option, n) for option in (2, 4, 6)) for n in COUNTS)
+    keep = Covering(options, 0.6, relative=True) if adaptive else Exactly(KEEP)
+    decision, after = reduced(tokens(), selector, how, knobs, metric, keep)
+    found, left = reduced(as_numpy(tokens()), selector, how, knobs, metric, keep)
+    assert found.counts == decision.counts
+    assert found.grouped.group.tolist() == decision.grouped.group.tolist()
+    for row, count in enumerate(decision.counts):
+        assert left.positions[row, :count].tolist() == after.positions[row, :count].tolist()
+        assert left.hidden[row, :count] == pytest.approx(after.hidden[row, :count].numpy(), abs=1e-6)
+    assert (left.mask is None) == (after.mask is None)
+    assert left.key_bias() == pytest.approx(after.key_bias().numpy(), abs=1e-6)
+    assert found.radius == pytest.approx(decision.radius.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_numpy_arrays_are_pooled_like_tensors(tokens, window):
+    keep = Exactly(tuple(1 + -(-(n - 1) // window) for n in COUNTS))
+    _, after = reduced(tokens(), "pool", "drop", {"window": window}, keep=keep)
+    _, left = reduced(as_numpy(tokens()), "pool", "drop", {"window": window}, keep=keep)
+    assert left.hidden == pytest.approx(after.hidden.numpy(), abs=1e-6)
+
+
+def test_gaps_in_a_mask_and_resting_tokens_as_numpy_arrays():
+    mask, hidden = np.array([[True, False, True, True, False]]), np.arange(5.0).reshape(1, 5, 1)
+    tokens = Tokens.of(hidden, mask)
+    assert (tokens.hidden.ravel().tolist(), tokens.positions.tolist()) == ([0, 2, 3], [[0, 2, 3]])
+    resting = replace(tokens, hidden=tokens.hidden[:, :1] + 7, resting=tokens.hidden[:, 1:])
+    assert resting.rejoined().hidden.ravel().tolist() == [7, 2, 3]
+    with pytest.raises(PyramidError, match="row 0 masks its first token"):
+        Tokens.of(hidden, ~mask)
 
 
 @pytest.mark.parametrize(("selector", "how", "knobs"), WAYS, ids=str)
