@@ -92,8 +92,8 @@ def test_numpy_arrays_are_reduced_like_tensors(tokens, selector, how, knobs, met
     if adaptive and selector == "bipartite":
         pytest.skip("bipartite merging cannot tell how many tokens a text needs")
     monkeypatch.setattr(compiled, "available", lambda of=compiled.available: compiles and of())
-    options = tuple(tuple(min(option, n) for option in (2, 4, 6)) for n in COUNTS)
-    keep = Covering(options, 0.6, relative=True) if adaptive else Exactly(KEEP)
+    options = tuple(tuple(min(option, n) for option in (2, 4, 6, 14)) for n in COUNTS)
+    keep = Covering(options, 0.9, relative=True) if adaptive else Exactly(KEEP)
     decision, after = reduced(tokens(), selector, how, knobs, metric, keep)
     found, left = reduced(as_numpy(tokens()), selector, how, knobs, metric, keep)
     assert found.counts == decision.counts
