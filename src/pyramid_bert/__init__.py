@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .core.coreset import k_center_greedy
     from .cost import Cost, space_reduction
     from .errors import PyramidError
+    from .exported import ExportedClassifier
     from .families.hub import is_pyramid, pyramid_settings, pyramidize, restore
     from .runtimes.packed import optimize, unoptimize
     from .schedule.base import Schedule
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Certificate": "certificate",
     "Cost": "cost",
+    "ExportedClassifier": "exported",
     "PAPER_TABLE": "schedule",
     "PyramidClassifier": "classifier",
     "PyramidConfig": "config",
@@ -55,6 +58,7 @@ __all__ = [
     "PAPER_TABLE",
     "Certificate",
     "Cost",
+    "ExportedClassifier",
     "PyramidClassifier",
     "PyramidConfig",
     "PyramidError",
@@ -95,5 +99,6 @@ _install_old_names()
 
 # Importing `hub` makes saved pyramids known to transformers' Auto classes, so `import pyramid_bert` is enough for them.
 # The command line imports it only in commands that need it, so that `pyramid-bert --help` does not wait for torch.
-if not _is_command_line():
+# Where transformers is not installed, exported models run without it.
+if not _is_command_line() and find_spec("transformers") is not None:
     import_module(".families.hub", __name__)

@@ -15,7 +15,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 # Old module -> the modules in which its names are now, the main one first.
 MOVED: dict[str, tuple[str, ...]] = {
-    "data": ("text", "text.batches", "text.sampling", "lab.glue", "lab.lra.data"),
+    "data": ("text", "text.batches", "text.inference", "text.sampling", "lab.glue", "lab.lra.data"),
     "data.pathfinder": ("lab.lra.pathfinder",),
     "encoder": ("core.encoder", "core.loop"),
     "explanation": ("explain.explanation",),

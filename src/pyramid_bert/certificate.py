@@ -28,6 +28,7 @@ from .errors import CheckpointError, DataError, MissingExtraError, PyramidError,
 from .families import sizes_of
 from .files import write_text
 from .text.inference import kept_of, outputs_of
+from .text.predicting import Answers
 from .text.tables import Text
 
 FILE = "certificate.json"
@@ -235,23 +236,6 @@ def compare_with_dense(
         dense_macs=np.array([cost.dense_macs for cost in costs]),
         settings=classifier.settings.to_dict(),
     )
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a classifier predicts for n texts.
-
-    Attributes:
-        logits: (n, classes), of the dense run where a text was run again.
-        radius: (n, layers) covering radius of the pyramid's pass, 0 where a layer drops nothing; None unless asked for.
-        rerun: (n,) bool: which texts were run again; None without a fallback.
-        chance: (n,) the chance that the pyramid's prediction is not the dense model's; None without a certificate.
-    """
-
-    logits: NDArray[Any]
-    radius: NDArray[Any] | None = None
-    rerun: NDArray[Any] | None = None
-    chance: NDArray[Any] | None = None
 
 
 def answers(

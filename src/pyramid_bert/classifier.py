@@ -8,18 +8,19 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from .certificate import FILE as CERTIFICATE
-from .certificate import Answers, Certificate, answers
+from .certificate import Certificate, answers
 from .checks import check_choice, check_path
 from .config import PyramidConfig
-from .errors import PyramidError, shown
+from .errors import CheckpointError, PyramidError, shown
 from .estimator import Estimator
 from .explain.explanation import Explanation
 from .explain.tracing import explain
+from .exported import FILE as EXPORTED
+from .exported import ExportedClassifier
+from .exporting import export
 from .families import new_head, positions_of
 from .families.hub import is_pyramid
 from .files import check_replaceable, replacing_folder, write_text
@@ -30,10 +31,10 @@ from .resuming import RUN, run_text
 from .runtimes.packed import Optimization, optimize
 from .runtimes.processes import first_process
 from .schedule.base import Schedule
-from .text.batches import CUT, Encoded, check_texts, collate, encode
-from .text.inference import Outputs
+from .text.batches import CUT, Encoded, encode
+from .text.inference import Outputs, collate
 from .text.labels import RECORD, Labels, Target, Where, stand_ins
-from .text.metrics import metrics_of
+from .text.predicting import Answers, Predictor, listed
 from .text.tables import Text
 from .training import LOG, Dev, Levels, TrainingData, TrainSettings, finetune, log_text, quiet_transformers
 from .training.distillation import check_teacher, taught_labels
@@ -45,7 +46,7 @@ WRITTEN = (RECORD, LOG, CERTIFICATE, FRONT, RUN, *_OF_TRANSFORMERS.split())
 _DEFAULTS = TrainSettings()
 
 
-class PyramidClassifier(WithSpeed, Estimator):
+class PyramidClassifier(WithSpeed, Predictor, Estimator):
     """A classifier (or regressor) of texts or pairs of texts, with scikit-learn's methods.
 
     The parameters are kept as they are given, and the model is loaded when it is first used. So `clone`,
@@ -139,6 +140,8 @@ class PyramidClassifier(WithSpeed, Estimator):
         dtype: str | torch.dtype | None = None,
     ) -> PyramidClassifier:
         """The classifier that `save` wrote, dense or pyramid and in the precision as it was."""
+        if (Path(folder) / EXPORTED).is_file():
+            raise CheckpointError(f"{folder} holds an exported model; load it with ExportedClassifier.load(folder)")
         made = cls(folder, schedule="dense", attn_implementation=attn_implementation, device=device, dtype=dtype)
         made._load(as_saved=True)
         return made
@@ -192,7 +195,7 @@ class PyramidClassifier(WithSpeed, Estimator):
             progress: Show a progress bar.
             **changes: Single fields of `TrainSettings`, instead of `settings`.
         """
-        settings, texts = settings_for(settings, self._parameters["training"], changes), _listed(texts)
+        settings, texts = settings_for(settings, self._parameters["training"], changes), listed(texts)
         taught = None if teacher is None else taught_labels(teacher)
         if labels is None:
             settings, labels, target = replace(settings, distill_weight=1.0), stand_ins(taught, len(texts)), None
@@ -234,51 +237,6 @@ class PyramidClassifier(WithSpeed, Estimator):
             raise PyramidError(f"dev must be (texts, labels), got {shown(dev)}")
         return Dev.of(self.model, self._training_data(dev[0], dev[1], known), known, dev[1], settings)
 
-    def predict(
-        self,
-        texts: Iterable[Any],
-        *,
-        batch_size: int = 32,
-        progress: bool = False,
-        fallback: float | None = None,
-        score: str | None = None,
-        streaming: bool = False,
-        return_radius: bool = False,
-    ) -> Any:
-        """The predicted label of each text: (n,), or numbers for a regressor.
-
-        The arguments are those of `answers`. With `return_radius` the covering radii (n, layers) are returned as well.
-        """
-        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
-        found = self.answers(texts, batch_size=batch_size, progress=progress, **how)
-        labels = self.known_labels().decode(found.logits)
-        return (labels, found.radius) if return_radius else labels
-
-    def predict_proba(
-        self,
-        texts: Iterable[Any],
-        *,
-        batch_size: int = 32,
-        progress: bool = False,
-        fallback: float | None = None,
-        score: str | None = None,
-        streaming: bool = False,
-        return_radius: bool = False,
-    ) -> Any:
-        """The probability of each class: (n, classes), columns as in `classes_`; takes what `predict` takes."""
-        if self.known_labels().classes is None:
-            raise PyramidError("a regressor has no probabilities; use predict")
-        how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": return_radius}
-        found = self.answers(texts, batch_size=batch_size, progress=progress, **how)
-        chances = torch.from_numpy(found.logits).softmax(dim=1).numpy()
-        return (chances, found.radius) if return_radius else chances
-
-    def predict_logits(
-        self, texts: Iterable[Any], *, batch_size: int = 32, progress: bool = False, fallback: float | None = None
-    ) -> NDArray[Any]:
-        """The raw outputs of the model: (n, classes), in the order of the texts."""
-        return self.answers(texts, batch_size=batch_size, progress=progress, fallback=fallback).logits
-
     def answers(
         self,
         texts: Iterable[Any],
@@ -290,41 +248,9 @@ class PyramidClassifier(WithSpeed, Estimator):
         score: str | None = None,
         streaming: bool = False,
     ) -> Answers:
-        """The raw outputs and what is known about them: covering radii, which texts were run again, and why.
-
-        Args:
-            texts: Texts or pairs of texts, as `fit` takes them. They run sorted by length.
-            batch_size: Texts at a time.
-            progress: Show a progress bar.
-            radius: Return the covering radius of each layer, 0 where it drops nothing. Only a core-set chosen step by
-                step knows it anyway; every other selection computes it for this.
-            fallback: The share of the texts that is run again with all tokens, the most doubtful first.
-            score: Deprecated: confidence is the only score.
-            streaming: Run again every text whose doubt reaches the threshold of the `certificate` for that share,
-                whatever the other texts are.
-        """
+        """The raw outputs and what is known about them; see `Predictor.answers`."""
         how: dict[str, Any] = {"fallback": fallback, "score": score, "streaming": streaming, "radius": radius}
         return answers(self, texts, batch_size=batch_size, progress=progress, **how)
-
-    def evaluate(
-        self, texts: Iterable[Any], labels: Sequence[Any], *, batch_size: int = 32, progress: bool = False
-    ) -> dict[str, float]:
-        """Metrics by name: accuracy, f1 and matthews for classes; spearman, pearson and rmse for numbers."""
-        known, texts = self.known_labels(), _listed(texts)
-        known.targets(labels, texts=len(texts))  # refuses unknown labels before any work
-        return metrics_of(known, labels, self.predict_logits(texts, batch_size=batch_size, progress=progress))
-
-    def score(self, texts: Iterable[Any], labels: Sequence[Any]) -> float:
-        """The accuracy; for numbers Spearman's correlation. Training chooses the best weights by the same metric."""
-        return next(iter(self.evaluate(texts, labels).values()))
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The classes, in the order of the columns of `predict_proba`."""
-        classes = self.known_labels().classes
-        if classes is None:
-            raise PyramidError("a regressor has no classes")
-        return np.array(classes)
 
     # ---- beyond them ----
 
@@ -338,6 +264,15 @@ class PyramidClassifier(WithSpeed, Estimator):
         """Faster weights for inference on a CPU, and returns itself; see `optimize`. What is saved stays the same."""
         optimize(self.model, how)
         return self
+
+    def export(self, folder: str | Path, *, precision: str = "fp32") -> ExportedClassifier:
+        """Writes the classifier for OpenVINO, where it runs without torch, and returns the exported one.
+
+        Args:
+            folder: Where it goes; an exported model that is there is replaced.
+            precision: "fp32", or "bf16" for products in bfloat16, which is faster on processors that have it.
+        """
+        return export(self, folder, precision=precision)
 
     def save(self, folder: str | Path, *, run: Mapping[str, Any] | None = None) -> None:
         """Writes model, tokenizer and labels to a folder, by the first process; `run` says what trained it."""
@@ -372,26 +307,14 @@ class PyramidClassifier(WithSpeed, Estimator):
             where: Names the place of a text in errors, like `Table.where`.
             remedy: What the error for a text that is too long tells the user to do.
         """
-        listed = _listed(texts)
-        if isinstance(listed[0], Encoded):
-            return listed
+        given = listed(texts)
+        if isinstance(given[0], Encoded):
+            return given
         positions, cut = positions_of(self.model), self.max_length
         return encode(self.tokenizer, texts, positions=positions, max_length=cut, where=where, remedy=remedy)
-
-    def known_labels(self) -> Labels:
-        """What the model predicts; raises when it has not learned anything yet."""
-        if self.labels is None:
-            raise PyramidError("this model has no trained classifier yet; call fit(texts, labels) first")
-        return self.labels
 
     def new_head(self, labels: Labels, seed: int) -> None:
         """Sets a fresh classifier layer for these labels; its weights depend only on the seed."""
         new_head(self.model, labels.outputs, seed)
         labels.write_to(self.model.config)
         self.labels = labels
-
-
-def _listed(texts: Iterable[Any]) -> list[Any]:
-    """The texts as a list, or the encoded ones as they are."""
-    is_encoded = isinstance(texts, list) and texts and isinstance(texts[0], Encoded)
-    return texts if is_encoded else check_texts(texts)  # type: ignore[return-value]

@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 
 from pyramid_bert import Schedule, pyramidize, restore
 from pyramid_bert.families.loading import load_model
-from pyramid_bert.text.batches import collate, encode
+from pyramid_bert.text.batches import encode
+from pyramid_bert.text.inference import collate
 from pyramid_bert.text.tables import read_table
 
 MODEL, DATA = os.environ.get("PYRAMID_MODEL"), os.environ.get("PYRAMID_DATA")

@@ -1,6 +1,7 @@
 """`train --speedup`: a dense model, short trainings of candidates, and a pyramid that learns from the dense model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers import run, stopped_at
@@ -15,7 +16,7 @@ from pyramid_bert.tune.candidates import Method
 from pyramid_bert.tune.judge import divergences, outputs_for
 from pyramid_bert.tune.rehearsal import Rehearsals
 from pyramid_bert.tune.speed import Counted
-from pyramid_bert.tune.taught import METHOD, by_rest, train_pyramid
+from pyramid_bert.tune.taught import METHOD, as_taught, by_rest, train_pyramid
 
 SETTINGS = TrainSettings(epochs=1, learning_rate=1e-3, batch_size=16, dropout=0.0, distill_weight=0.9)
 
@@ -201,3 +202,9 @@ def test_calls_that_do_not_fit_together(call, tiny_model_dir, tmp_path, capsys):
     assert call(*model, "--speedup", 900) == 1
     assert "at most" in capsys.readouterr().err
     assert not (tmp_path / "out" / "checkpoints" / "dense").exists()
+
+
+def test_a_pyramid_learns_at_twice_the_rate_of_its_teacher_and_keeps_what_is_given():
+    dense = TrainSettings(learning_rate=3e-5, epochs=2, dropout=0.2)
+    assert as_taught(dense) == replace(dense, learning_rate=6e-5, dropout=0.0, distill_weight=0.9)
+    assert as_taught(dense, ["dropout", "learning_rate"]) == replace(dense, distill_weight=0.9)

@@ -27,9 +27,9 @@ from pyramid_bert.bench.ideal import kept_lengths
 from pyramid_bert.core.encoder import PyramidEncoder
 from pyramid_bert.errors import PyramidError
 from pyramid_bert.families.halves import TwoHalves
-from pyramid_bert.families.surgery import plan_and_reducer
 from pyramid_bert.lab.theory.bound import BOUNDS, Constants, right_hand_sides
 from pyramid_bert.lab.theory.measure import measure_input, measure_theorem
+from pyramid_bert.planning import plan_and_reducer
 
 LAYERS, WIDTH, CLASSES = 3, 6, 3
 PLACEMENTS = ("middle", "end", "input")
@@ -74,7 +74,7 @@ def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
         schedule=schedule or usual, selector=selector, reduce="replace", placement=placement, centers_per_step=m
     )
     layers, family = nn.ModuleList(layers), Mixing()
-    plan, reducer = plan_and_reducer(config, layers, family, None, cls_only=False)
+    plan, reducer = plan_and_reducer(config, list(layers), family.halves, None, cls_only=False)
     dense = SimpleNamespace(config=None)
     return PyramidEncoder(layers, family, plan, reducer, replaces=True, seed=0, owner=None, replaced=dense).eval()
 

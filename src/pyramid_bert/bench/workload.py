@@ -13,7 +13,8 @@ from torch import Tensor
 from ..core.loop import Pass, Recorder
 from ..errors import DataError
 from ..runtimes.devices import wait_for
-from ..text.batches import Encoded, collate, encode, sorted_batches
+from ..text.batches import Encoded, encode, sorted_batches
+from ..text.inference import collate
 from ..text.tables import Text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ def teach(
 ) -> None:
     """Trains a dense model and a pyramid that learns from it, saves the pyramid and compares both."""
     from ..tune.elastic import train_elastic
-    from ..tune.taught import TAUGHT, train_pyramid
+    from ..tune.taught import TAUGHT, as_taught, train_pyramid
 
     out = Path(args.out)
     dense = _dense_model(args, loading)
@@ -56,8 +55,10 @@ def teach(
         dense.fit(train.texts, train.labels, output_dir=out / "checkpoints" / "dense", **learned, **how)
     if args.save_dense:
         dense.save(args.save_dense)
-    usual = {name: value for name, value in TAUGHT.items() if getattr(args, name) is None}
-    how |= {"target": target, "settings": replace(settings, **usual), "speedup_of": speedup_of}
+    # With a teacher, a learning rate that is given is the pyramid's; otherwise it is the dense model's.
+    asked = [*TAUGHT, "learning_rate"] if args.teacher else list(TAUGHT)
+    given = [name for name in asked if getattr(args, name) is not None]
+    how |= {"target": target, "settings": as_taught(settings, given), "speedup_of": speedup_of}
     how |= {"output_dir": out / "checkpoints"}
     if isinstance(args.speedup, tuple):
         slowest, fastest = args.speedup

@@ -101,6 +101,11 @@ def filled(shape: Sequence[int], value: float, like: Array) -> Array:
     return like.new_full(tuple(shape), value)
 
 
+def unset(shape: Sequence[int], like: Array) -> Array:
+    """An array to be written to, in the type and on the device of `like`."""
+    return np.empty(tuple(shape), dtype=like.dtype) if is_numpy(like) else like.new_empty(tuple(shape))
+
+
 def all_true(shape: Sequence[int], like: Array) -> Array:
     """Bools, all True."""
     if is_numpy(like):
@@ -121,6 +126,14 @@ def widened(x: Array) -> Array:
 def repeated(x: Array, rows: int) -> Array:
     """`x` (N,) as (rows, N), to be overwritten by the caller."""
     return np.tile(x, (rows, 1)) if is_numpy(x) else x.repeat(rows, 1)
+
+
+def multiply_into(out: Array, x: Array, y: Array) -> None:
+    """Writes the products of matrices `x` (B, N, D) and `y` (B, D, M) to `out` (B, N, M)."""
+    if is_numpy(out):
+        np.matmul(x, y, out=out)
+    else:
+        _torch().bmm(x, y, out=out)
 
 
 # ---- choosing elements ----

@@ -35,10 +35,10 @@ class Gram:
         n = x.shape[1]
         if not arrays.on_cpu(x) or n <= _STRIP:
             return cls(x @ x.swapaxes(1, 2))
-        matrix = arrays.filled((len(x), n, n), 0, x)
+        matrix = arrays.unset((len(x), n, n), x)
         for start in range(0, n, _STRIP):
             end = min(start + _STRIP, n)
-            matrix[:, start:end, start:] = x[:, start:end] @ x[:, start:].swapaxes(1, 2)
+            arrays.multiply_into(matrix[:, start:end, start:], x[:, start:end], x[:, start:].swapaxes(1, 2))
             matrix[:, end:, start:end] = matrix[:, start:end, end:].swapaxes(1, 2)
         return cls(matrix)
 

@@ -89,7 +89,7 @@ def _votes(step: Step, tokens: Tokens) -> Votes | None:
     if step.voters is None:
         return None
     if step.voters == "cls":
-        return Votes(torch.ones(len(tokens.counts), 1, dtype=torch.bool, device=tokens.hidden.device))
+        return Votes(torch.ones_like(tokens.hidden[:, :1, 0], dtype=torch.bool))
     return Votes(tokens.mask if tokens.copies is None else tokens.copies.stands_for_itself())
 
 

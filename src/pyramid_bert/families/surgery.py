@@ -9,14 +9,12 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config import SENSITIVITY_RANK, PyramidConfig
-from ..core.compiled import How
-from ..core.loop import Halves, Plan
-from ..core.reducer import Reducer, Space
-from ..core.selectors import get_selector
+from ..core.loop import Plan
 from ..errors import CheckpointError, PyramidError, UnsupportedModelError
+from ..planning import plan_and_reducer
 from .at_input import AtInput
 from .table import base_model, encoder_of, family_of, has_head, pyramid_encoder
 
@@ -74,7 +72,9 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
             "call measure_sensitivity(model, items) before, or use metric='euclidean' or 'cosine'"
         )
     # Users of the bare model may read any token of the last layer.
-    plan, reducer = plan_and_reducer(config, layers, family.halves, base, cls_only=config.cls_only and has_head(model))
+    plan, reducer = plan_and_reducer(
+        config, list(layers), family.halves.halves, base, cls_only=config.cls_only and has_head(model)
+    )
     replaces = config.reduce == "replace"
     pyramid = family.stand_in(
         layers, family.halves, plan, reducer, replaces=replaces, seed=config.seed, owner=base, replaced=encoder
@@ -87,25 +87,6 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
         set_sensitivity(base, base.sensitivity)
 
 
-def plan_and_reducer(
-    config: PyramidConfig, layers: nn.ModuleList, halves: Halves, owner: Any, *, cls_only: bool
-) -> tuple[Plan, Reducer]:
-    """What these settings ask of the loop. `owner` is the model that holds the sensitivity."""
-    selector, placement = get_selector(config.selector), config.placement or "middle"
-    resting = config.rest_from, selector.voters, config.skip
-    plan = Plan(list(layers), halves.halves, config.schedule, placement, cls_only, *resting)
-    knobs = {
-        "centers_per_step": config.centers_per_step,
-        "within": config.within,
-        "window": getattr(config.schedule, "window", None),
-    }
-    by_sensitivity = config.metric == "sensitivity"
-    space = Space("cosine" if config.metric == "cosine" else "euclidean", (owner,) if by_sensitivity else None)
-    weighs = config.weighted or config.reduce == "replace"
-    how: How = "merge" if config.reduce == "merge" else "weigh" if weighs else "drop"
-    return plan, Reducer(selector, knobs, space, how)
-
-
 def plan_of(model: Any, config: PyramidConfig) -> Plan:
     """The steps that a pyramid would take with other settings of the same selection, for `Pass(plan=...)`."""
     encoder, own = pyramid_encoder(model), pyramid_settings(model)
@@ -116,7 +97,8 @@ def plan_of(model: Any, config: PyramidConfig) -> Plan:
         raise PyramidError(f"pyramids that share a model must choose tokens in the same way, got {config} and {own}")
     config.check(len(encoder.layer))
     cls_only = config.cls_only and has_head(model)
-    return plan_and_reducer(config, encoder.layer, encoder.family, base_model(model), cls_only=cls_only)[0]
+    layers, halves = list(encoder.layer), encoder.family.halves
+    return plan_and_reducer(config, layers, halves, base_model(model), cls_only=cls_only)[0]
 
 
 def remove_encoder(model: Any) -> None:

@@ -162,6 +162,14 @@ def logits_of_cls(model: Any, hidden: Tensor) -> Tensor:
     return logits
 
 
+def head_modules(model: Any) -> list[nn.Module]:
+    """The modules between the states of the last layer and the logits."""
+    family = family_of(model)
+    pooler = getattr(base_model(model), family.pooler, None)
+    head = model.get_submodule(family.head.partition(".")[0])
+    return [head] if pooler is None else [pooler, head]
+
+
 def run_ends(model: Any, ids: Tensor, hidden: Tensor) -> None:
     """Runs the embeddings on `ids` (B, N) and the pooler on states (B, N, D)."""
     embeddings_of(model)(input_ids=ids)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from ..boundary import translating
 from ..checks import check_number
@@ -136,18 +135,15 @@ def sorted_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-def collate(
-    items: Sequence[Encoded], pad_id: int, length: int | None = None, device: torch.device | None = None
-) -> dict[str, Tensor]:
-    """A batch as tensors (B, N) on `device`, padded on the right to the longest text or to `length`.
+def padded(items: Sequence[Encoded], pad_id: int, length: int | None = None) -> dict[str, NDArray[np.int64]]:
+    """A batch as arrays (B, N), padded on the right to the longest text or to `length`.
 
     Without padding there is no attention mask: attention then runs on its fastest path.
     """
     width = length or max(map(len, items))
-    padded = {"input_ids": [[*item.input_ids, *[pad_id] * (width - len(item))] for item in items]}
+    rows = {"input_ids": [[*item.input_ids, *[pad_id] * (width - len(item))] for item in items]}
     if items[0].token_type_ids is not None:
-        padded["token_type_ids"] = [[*(item.token_type_ids or ()), *[0] * (width - len(item))] for item in items]
+        rows["token_type_ids"] = [[*(item.token_type_ids or ()), *[0] * (width - len(item))] for item in items]
     if min(map(len, items)) < width:
-        padded["attention_mask"] = [[1] * len(item) + [0] * (width - len(item)) for item in items]
-    # numpy reads nested lists five times faster than torch does.
-    return {name: torch.from_numpy(np.array(rows, dtype=np.int64)).to(device) for name, rows in padded.items()}
+        rows["attention_mask"] = [[1] * len(item) + [0] * (width - len(item)) for item in items]
+    return {name: np.array(values, dtype=np.int64) for name, values in rows.items()}

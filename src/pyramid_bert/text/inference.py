@@ -17,7 +17,7 @@ from ..errors import PyramidError
 from ..families import pyramid_encoder
 from ..progress import Bar
 from ..runtimes.processes import added_up, place
-from .batches import Encoded, collate, sorted_batches
+from .batches import Encoded, padded, sorted_batches
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,14 @@ class Outputs:
     logits: Tensor
     cls: Tensor | None = None
     coverage: Coverage | None = None
+
+
+def collate(
+    items: Sequence[Encoded], pad_id: int, length: int | None = None, device: torch.device | None = None
+) -> dict[str, Tensor]:
+    """A batch as tensors (B, N) on `device`; see `padded`."""
+    # numpy reads nested lists five times faster than torch does.
+    return {name: torch.from_numpy(rows).to(device) for name, rows in padded(items, pad_id, length).items()}
 
 
 def outputs_of(

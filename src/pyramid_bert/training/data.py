@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from ..text.batches import Encoded, collate
-from ..text.inference import Outputs, outputs_of
+from ..text.batches import Encoded
+from ..text.inference import Outputs, collate, outputs_of
 from ..text.labels import Labels
 from ..text.metrics import metrics_of
 from .settings import TrainSettings

@@ -25,7 +25,8 @@ from ..errors import DataError, PyramidError
 from ..families import base_model, family_of, has_head, pyramid_encoder, pyramidize, restore, set_sensitivity
 from ..families.surgery import forget_sensitivity
 from ..schedule.base import Schedule
-from ..text.batches import Encoded, collate, sorted_batches
+from ..text.batches import Encoded, sorted_batches
+from ..text.inference import collate
 from ..text.sampling import shuffled
 
 MIN_TEXTS, MOST_TEXTS = 25, 512

@@ -33,7 +33,7 @@ from .rehearsal import check_rows, held_out_rows
 from .search import TARGETS, check_dense
 from .solver import SpeedupOf, check_speedup
 from .speed import Counted
-from .taught import METHOD, TAUGHT, identity, pyramid_of, speeds, to_train
+from .taught import METHOD, as_taught, identity, pyramid_of, speeds, to_train
 
 RECORD, _LEVELS = "levels.json", "levels"
 _STEP = 1.2  # from one speed of a front to the next
@@ -66,7 +66,7 @@ def train_elastic(
         dev: Texts and labels to evaluate on after each epoch, and at every speed in the end.
         target: What speed-ups are of: "time" on this machine, or the "ideal" count of multiply-accumulates.
         method: How tokens are merged; if it names a layer from which tokens rest, only that one is used.
-        settings: How to train; by default without dropout and mostly by the teacher.
+        settings: How to train; by default `as_taught(TrainSettings())`.
         speedup_of: What tells the speed-up of settings, if `speeds` has been called before.
         output_dir: Where checkpoints and a log are written; a stopped run with the same arguments resumes there.
         log_dir: Where event files for TensorBoard are written.
@@ -78,7 +78,7 @@ def train_elastic(
     """
     check_choice("target", target, TARGETS)
     check_dense(dense)
-    settings = TrainSettings(**TAUGHT) if settings is None else settings
+    settings = as_taught(TrainSettings()) if settings is None else settings
     items = dense.encode(texts)
     check_rows(len(items))
     levels = _levels(dense, items, (slowest, fastest), target, method, settings, speedup_of, output_dir, progress)

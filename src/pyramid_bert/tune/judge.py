@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..config import PyramidConfig
 from ..families import base_model, pyramidize
-from ..text.batches import Encoded, collate, sorted_batches
+from ..text.batches import Encoded, sorted_batches
+from ..text.inference import collate
 
 
 class OutOfTimeError(Exception):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from .speed import (
 METHOD = Method("cluster", metric="cosine", within=5)
 # What training with a teacher changes in the settings of a run, unless the user sets it.
 TAUGHT: dict[str, Any] = {"dropout": 0.0, "distill_weight": 0.9}
+TAUGHT_RATE = 2  # times the learning rate of the dense model
 _CANDIDATES = 6
 RECORD, _CHOICE = "choice.json", "choice"
 _ROUNDS, _TRIES = 2, 3
@@ -122,7 +123,7 @@ def train_pyramid(
         dev: Texts and labels to evaluate on after each epoch, and to compare both models on in the end.
         target: What the speed-up is of: "time" on this machine, or the "ideal" count of multiply-accumulates.
         method: How tokens are merged; if it names a layer from which tokens rest, only that one is tried.
-        settings: How to train; by default without dropout and mostly by the teacher.
+        settings: How to train; by default `as_taught(TrainSettings())`.
         speedup_of: What tells the speed-up of settings, if `speeds` has been called before.
         output_dir: Where the choice, checkpoints and a log are written; a stopped run with the same arguments resumes.
         log_dir: Where event files for TensorBoard are written.
@@ -135,7 +136,7 @@ def train_pyramid(
     check_speedup(speedup)
     check_choice("target", target, TARGETS)
     check_dense(dense)
-    settings = TrainSettings(**TAUGHT) if settings is None else settings
+    settings = as_taught(TrainSettings()) if settings is None else settings
     items = dense.encode(texts)
     record = None if output_dir is None else Path(output_dir) / RECORD
     run = {} if record is None else identity(dense, items, speedup, target, method, settings)
@@ -152,6 +153,19 @@ def train_pyramid(
     how: dict[str, Any] = {"output_dir": output_dir, "log_dir": log_dir, "progress": progress, "dev": dev}
     made.fit(items, labels, settings=settings, teacher=dense, teacher_outputs=outputs, **how)
     return Taught(made, choice, None if dev is None else _compared(dense, made, dev, settings.eval_batch_size))
+
+
+def as_taught(settings: TrainSettings, given: Collection[str] = ()) -> TrainSettings:
+    """How a pyramid learns from a dense model that these settings train: faster, without dropout, from its teacher.
+
+    Settings that are `given` stay.
+
+    Example:
+        >>> as_taught(TrainSettings(learning_rate=3e-5)).learning_rate
+        6e-05
+    """
+    usual = {**TAUGHT, "learning_rate": min(TAUGHT_RATE * settings.learning_rate, 1.0)}
+    return replace(settings, **{name: value for name, value in usual.items() if name not in given})
 
 
 def _recorded(record: Path, run: Mapping[str, Any]) -> Choice | None:

@@ -19,7 +19,8 @@ from ...errors import DataError, MissingExtraError, PyramidError
 from ...explain.explanation import Explanation
 from ...families import base_model, positions_of, pyramid_encoder
 from ...families.hub import apply_settings
-from ...text.batches import collate, encode
+from ...text.batches import encode
+from ...text.inference import collate
 from ...text.tables import Text
 
 EPS, MIN_SAMPLES = 0.2, 1  # the paper's DBSCAN

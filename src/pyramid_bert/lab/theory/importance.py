@@ -19,7 +19,8 @@ from ...core.coreset import CentersPerStep, k_center_greedy
 from ...errors import MissingExtraError, PyramidError
 from ...families import has_head, logits_of_cls, pyramid_encoder, pyramidize
 from ...schedule.base import Schedule
-from ...text.batches import Encoded, collate, sorted_batches
+from ...text.batches import Encoded, sorted_batches
+from ...text.inference import collate
 from .measure import HalfSteps, embedded, key_bias
 
 

@@ -22,7 +22,8 @@ from ...core.selectors import Grouper, get_selector
 from ...core.tokens import Tokens
 from ...errors import PyramidError
 from ...families import embeddings_of, has_head, logits_of_cls, pyramid_encoder, pyramid_settings, pyramidize
-from ...text.batches import Encoded, collate
+from ...text.batches import Encoded
+from ...text.inference import collate
 from .bound import Constants, Measured, TheoremReport
 
 _NOTHING = 1e-9  # a relative change below this is rounding

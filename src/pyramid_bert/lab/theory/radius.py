@@ -20,7 +20,8 @@ from ...core.reducer import project
 from ...families import base_model, pyramid_encoder
 from ...families.hub import pyramid_settings, pyramidize
 from ...schedule.base import Schedule
-from ...text.batches import Encoded, collate, sorted_batches
+from ...text.batches import Encoded, sorted_batches
+from ...text.inference import collate
 from .measure import HalfSteps, embedded, key_bias
 
 _TEXTS, _FEW_TEXTS, _TOKENS = 64, 16, 6144  # most texts, fewest texts, and about how many tokens in all

@@ -1,0 +1,103 @@
+"""The loop on graphs of another runtime: stretches run there, and tokens are reduced between them. No torch.
+
+Graphs take and give numpy arrays. The loop, the selection and the reductions are those of every other pass (`core`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.loop import Half, Plan, Recorder, Step, run
+from ..core.reducer import Reducer
+from ..core.tokens import Tokens
+
+# A compiled graph: arrays by name -> arrays.
+Graph = Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]
+Place = tuple[int, Half]
+
+
+@dataclass(frozen=True, eq=False)
+class Graphs:
+    """A model as graphs of a runtime. Threads may share it if they may share its graphs.
+
+    Attributes:
+        plan: Which steps a pass takes.
+        reducer: Which tokens stay; None if none are ever reduced.
+        stretches: The place (layer, half) after which each stretch ends -> its graph, in order. The last gives logits.
+        types: Whether the first graph takes token types.
+    """
+
+    plan: Plan
+    reducer: Reducer | None
+    stretches: dict[Place, Graph]
+    types: bool
+
+    def __call__(
+        self,
+        ids: NDArray[Any],
+        types: NDArray[Any] | None,
+        counts: Sequence[int],
+        record: Recorder | None = None,
+        *,
+        seed: int = 0,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The logits (B, C) and the CLS vectors (B, D).
+
+        Args:
+            ids: (B, N), padded on the right.
+            types: (B, N) token types; None for 0.
+            counts: Real tokens of each row.
+            record: What to record.
+            seed: Seed of random choices.
+        """
+        n = ids.shape[1]
+        mask = None if min(counts) == n else np.arange(n) < np.array(counts)[:, None]
+        tokens = Tokens(ids, list(counts), mask)
+        record = Recorder() if record is None else record
+        record.start(tokens, n)
+        halves = _Running(self, types if types is not None or not self.types else np.zeros_like(ids))
+        run(tokens, self.plan.steps(counts, seed=seed), halves, self._reduce, record)
+        assert halves.answer is not None
+        return halves.answer
+
+    def _reduce(self, tokens: Tokens, step: Step) -> Any:
+        assert self.reducer is not None
+        return self.reducer(tokens, step)
+
+
+class _Running:
+    """Runs a stretch when the loop reaches its end. Implements `core.loop.Halves` for one pass."""
+
+    halves: tuple[Half, ...] = ()
+
+    def __init__(self, graphs: Graphs, types: NDArray[Any] | None) -> None:
+        self._graphs, self._types = graphs, types
+        self._left = len(graphs.stretches)
+        self.answer: tuple[NDArray[Any], NDArray[Any]] | None = None
+
+    def run(self, step: Step, tokens: Tokens) -> Tokens:
+        graph = self._graphs.stretches.get((step.number, step.half))
+        if graph is None:
+            return tokens
+        given = {"given": tokens.hidden, "bias": _bias(tokens)}
+        if self._types is not None:
+            given, self._types = {**given, "types": self._types}, None
+        self._left -= 1
+        first, *others = graph(given)
+        if not self._left:
+            self.answer = first, others[0]
+            return replace(tokens, hidden=others[0][:, None])
+        return replace(tokens, hidden=first, received=others[0] if others else None)
+
+
+def _bias(tokens: Tokens) -> NDArray[Any]:
+    """(B, N) what is added to the scores of keys, in fp32."""
+    rows, n = tokens.hidden.shape[:2]
+    plain = replace(tokens, hidden=np.empty((rows, n, 0), dtype=np.float32))  # before the first stretch they are ids
+    bias = plain.key_bias()
+    return np.zeros((rows, n), dtype=np.float32) if bias is None else bias[:, 0, 0]

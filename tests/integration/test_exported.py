@@ -1,0 +1,126 @@
+"""Classifiers exported to OpenVINO: the answers of torch, in a process that has neither torch nor transformers."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule
+from pyramid_bert.errors import CheckpointError, DataError, UnknownNameError
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None
+from pyramid_bert import ExportedClassifier
+clf = ExportedClassifier.load(sys.argv[1], threads=1)
+print(clf.predict_logits(sys.argv[2:]).tolist())
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(learner_dir, sentiment):
+    """A small pyramid, and texts of its kind."""
+    texts, labels = sentiment(64, 0)
+    schedule = Schedule.exponential(0.5, 2)
+    clf = PyramidClassifier(learner_dir, schedule=schedule, selector="cluster", rest_from=3, max_length=24)
+    return clf.fit(texts, labels, epochs=1, learning_rate=2e-3, progress=False), texts
+
+
+@pytest.fixture(scope="module")
+def folder(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "fast"
+    trained[0].export(folder)
+    return folder
+
+
+def test_it_answers_as_the_model_that_was_exported(trained, folder):
+    clf, texts = trained
+    fast = ExportedClassifier.load(folder, threads=1)
+    assert fast.predict_logits(texts) == pytest.approx(clf.predict_logits(texts), abs=1e-5)
+    assert fast.predict(texts[:5]).tolist() == clf.predict(texts[:5]).tolist()
+    assert fast.predict_proba(texts[:5]) == pytest.approx(clf.predict_proba(texts[:5]), abs=1e-5)
+    assert fast.classes_.tolist() == clf.classes_.tolist()
+    assert (fast.settings, fast.max_length) == (clf.settings, 24)
+    pairs = [("a fine film", "it is"), ("dull " * 40, "yes")]  # cut, from the longer one
+    assert [one.input_ids for one in fast.encode(pairs)] == [one.input_ids for one in clf.encode(pairs)]
+    assert [one.token_type_ids for one in fast.encode(pairs)] == [one.token_type_ids for one in clf.encode(pairs)]
+
+
+def test_without_torch_and_transformers(trained, folder):
+    clf, texts = trained
+    words = [sys.executable, "-c", WITHOUT_TORCH, str(folder), *texts[:3]]
+    out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert np.array(json.loads(out)) == pytest.approx(clf.predict_logits(texts[:3]), abs=1e-5)
+
+
+def test_a_dense_model_is_one_graph(trained, tmp_path):
+    clf, texts = trained
+    clf.save(tmp_path / "saved")
+    dense = PyramidClassifier.from_pretrained(tmp_path / "saved", "dense")
+    fast = dense.export(tmp_path / "dense")
+    assert len(list((tmp_path / "dense").glob("*.xml"))) == 1
+    assert fast.predict_logits(texts) == pytest.approx(dense.predict_logits(texts), abs=1e-5)
+
+
+def test_a_core_set_has_its_radius(trained, tmp_path):
+    clf, texts = trained
+    clf.save(tmp_path / "saved")
+    some = PyramidClassifier.from_pretrained(tmp_path / "saved", Schedule.exponential(0.5, 2), "coreset")
+    fast = some.export(tmp_path / "fast")
+    labels, radius = fast.predict(texts, return_radius=True)
+    expected, radii = some.predict(texts, return_radius=True)
+    assert labels.tolist() == expected.tolist()
+    assert radius == pytest.approx(radii, abs=1e-4)
+
+
+def test_what_cannot_be(trained, folder, tmp_path):
+    clf, texts = trained
+    fast = ExportedClassifier.load(folder)
+    with pytest.raises(UnknownNameError, match="unknown precision 'int4'"):
+        clf.export(tmp_path / "new", precision="int4")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(PyramidError, match="cannot run again with all tokens"):
+        fast.predict(texts, fallback=0.1)
+    with pytest.raises(PyramidError, match="has a covering radius"):
+        fast.predict(texts, return_radius=True)
+    with pytest.raises(CheckpointError, match=r"load it with ExportedClassifier\.load"):
+        PyramidClassifier.load(folder)
+    with pytest.raises(CheckpointError, match="holds no exported model"):
+        ExportedClassifier.load(tmp_path)
+    fast.max_length = None
+    with pytest.raises(DataError, match="has 602 tokens and the model reads at most 128"):
+        fast.predict(["film " * 600])
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("exported.json", lambda text: text[:-20], "exported.json is damaged"),
+        ("exported.json", lambda text: text.replace('"format": 1\n', '"format": 7\n'), "a newer release wrote it"),
+        ("exported.json", lambda text: text.replace("openvino", "else"), "unknown runtime 'else'"),
+        ("stretch-0.xml", lambda text: text[:200], "stretch-0.xml is damaged"),
+        ("stretch-1.xml", None, "lacks stretch-1.xml"),
+        ("tokenizer.json", lambda text: "{}", "tokenizer.json is damaged"),
+    ],
+)
+def test_a_damaged_folder(folder, tmp_path, file, change, message):
+    for part in folder.iterdir():
+        (tmp_path / part.name).write_bytes(part.read_bytes())
+    path = tmp_path / file
+    if change is None:
+        path.unlink()
+    else:
+        path.write_text(change(path.read_text()))
+    with pytest.raises(PyramidError, match=message):
+        ExportedClassifier.load(tmp_path)
+
+
+def test_a_folder_of_something_else_is_not_replaced(trained, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(PyramidError, match=r"notes\.txt"):
+        trained[0].export(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"

@@ -1,0 +1,96 @@
+"""Stretches of a model as graphs of OpenVINO: the same tokens and logits as in torch."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pyramid_bert import PyramidConfig, Schedule, measure_sensitivity, pyramidize
+from pyramid_bert.core.record import Kept, Trace
+from pyramid_bert.core.reducer import Reducer, Space
+from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.runtimes.graphs import Graphs
+from pyramid_bert.runtimes.openvino import OpenVinoGraph, convert
+from pyramid_bert.runtimes.stretches import cut, example, stretches_of
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
+
+LENGTHS = [17, 12, 9, 3]
+HALVING = Schedule.exponential(0.4, 2)
+# Settings -> how many stretches they cut 4 layers into.
+WAYS = {
+    "coreset": ({"schedule": HALVING}, 3),
+    "clusters that rest": (
+        {"schedule": HALVING, "selector": "cluster", "metric": "cosine", "within": 5, "rest_from": 3},
+        3,
+    ),
+    "resting alone": ({"schedule": Schedule.constant(1.0), "selector": "cluster", "rest_from": 2}, 1),
+    "attention": ({"schedule": HALVING, "selector": "attention"}, 3),
+    "attention of CLS": ({"schedule": HALVING, "selector": "cls-attention", "weighted": True}, 3),
+    "adaptive": ({"schedule": Schedule.adaptive(0.6, last_layer=2), "selector": "cluster", "metric": "cosine"}, 3),
+    "pool": ({"schedule": Schedule.strided(2, [2]), "selector": "pool"}, 2),
+    "at the input": ({"schedule": Schedule.input_only(0.5)}, 2),
+    "at the end": ({"schedule": HALVING, "placement": "end", "reduce": "drop", "selector": "random"}, 3),
+    "fewer layers": ({"schedule": HALVING, "selector": "bipartite", "skip": (2,)}, 3),
+    "dense": ({"schedule": Schedule.constant(1.0), "cls_only": False}, 1),
+}
+
+
+def graphs_of(model, longest):
+    encoder = pyramid_encoder(model)
+    found = {}
+    for stretch in stretches_of(model, encoder.plan, longest):
+        end = stretch.parts[-1]
+        with torch.no_grad():
+            graph = convert(stretch, example(stretch, model.config.hidden_size, types=True))
+        found[end.number, end.half] = OpenVinoGraph(graph, threads=1)
+    reducer = encoder.reducer
+    if encoder.by_sensitivity:
+        held = SimpleNamespace(sensitivity=encoder.owner[0].sensitivity.numpy())
+        reducer = Reducer(reducer.selector, reducer.knobs, Space(reducer.space.metric, (held,)), reducer.how)
+    return Graphs(encoder.plan, reducer, found, types=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, traced, way):
+    settings, stretches = WAYS[way]
+    model, batch = pyramidize(tiny_bert(), config=PyramidConfig(**settings)), tiny_batch(LENGTHS)
+    batch["token_type_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"]) // 6 % 2
+    graphs = graphs_of(model, longest=64)
+    assert len(graphs.stretches) == stretches
+    trace, ids, types = Trace(), batch["input_ids"].numpy(), batch["token_type_ids"].numpy()
+    logits, cls = graphs(ids, types, LENGTHS, trace)
+    assert logits == pytest.approx(logits_of(model, batch).numpy(), abs=1e-5)
+    assert cls.shape == (4, model.config.hidden_size)
+    for mine, theirs in zip(trace.layers, traced(model, batch).layers, strict=False):
+        assert mine.kept.tolist() == theirs.kept.tolist()
+        assert mine.home.tolist() == theirs.home.tolist()
+    for row, n in enumerate(LENGTHS):  # alone, without padding and other rows
+        alone, _ = graphs(ids[row : row + 1, :n], types[row : row + 1, :n], [n])
+        assert alone[0] == pytest.approx(logits[row], abs=1e-5)
+
+
+def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of):
+    batch = tiny_batch(LENGTHS)
+    model = tiny_bert()
+    measure_sensitivity(model, items_of(batch) * 8)
+    pyramidize(model, HALVING, "cluster", metric="sensitivity")
+    graphs = graphs_of(model, longest=64)
+    logits, _ = graphs(batch["input_ids"].numpy(), None, LENGTHS)
+    assert logits == pytest.approx(logits_of(model, batch).numpy(), abs=1e-5)
+
+
+def test_a_pass_records_what_it_keeps(tiny_bert, tiny_batch):
+    batch, record = tiny_batch(LENGTHS), Kept(4)
+    graphs_of(pyramidize(tiny_bert(), HALVING), 64)(batch["input_ids"].numpy(), None, LENGTHS, record)
+    assert record.kept.tolist() == [[*HALVING.lengths(n, 4)[:3], HALVING.lengths(n, 4)[2]] for n in LENGTHS]
+
+
+@pytest.mark.parametrize(("longest", "stretches"), [(64, 3), (2, 1)])
+def test_texts_that_lose_no_token_need_no_cut(tiny_bert, longest, stretches):
+    schedule = Schedule.exponential(0.4, 2, min_tokens=2)
+    plan = pyramid_encoder(pyramidize(tiny_bert(), schedule)).plan
+    parts = cut(plan, longest)
+    assert len(parts) == stretches
+    assert [part.number for some in parts for part in some] == list(np.repeat(range(1, 5), 2))
