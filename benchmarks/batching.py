@@ -20,7 +20,8 @@ from pyramid_bert.bench.timing import time_interleaved
 from pyramid_bert.bench.workload import forward_all
 from pyramid_bert.families.loading import load_model, load_tokenizer
 from pyramid_bert.lab.glue.tasks import load_task
-from pyramid_bert.text.batches import collate, encode, sorted_batches
+from pyramid_bert.text.batches import encode, sorted_batches
+from pyramid_bert.text.inference import collate
 
 BATCH, PACK = 32, 8
 

@@ -20,7 +20,7 @@ from pyramid_bert.families import embeddings_of, pyramid_encoder
 from pyramid_bert.lab.glue.tasks import load_task
 from pyramid_bert.lab.theory.kcenter import price_of_parallelism
 from pyramid_bert.lab.theory.measure import HalfSteps
-from pyramid_bert.text.batches import collate
+from pyramid_bert.text.inference import collate
 from pyramid_bert.text.sampling import sample_rows
 
 SHORTEST, LONGEST = 12, 24

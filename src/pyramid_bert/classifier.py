@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -140,7 +141,8 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         dtype: str | torch.dtype | None = None,
     ) -> PyramidClassifier:
         """The classifier that `save` wrote, dense or pyramid and in the precision as it was."""
-        if (Path(folder) / EXPORTED).is_file():
+        check_path("folder", folder)
+        if os.path.isfile(os.path.join(folder, EXPORTED)):  # False also for what can name no file
             raise CheckpointError(f"{folder} holds an exported model; load it with ExportedClassifier.load(folder)")
         made = cls(folder, schedule="dense", attn_implementation=attn_implementation, device=device, dtype=dtype)
         made._load(as_saved=True)

@@ -31,6 +31,7 @@ def bipartite_groups(
         metric: "euclidean" or "cosine" (1 − cosine similarity).
 
     Example:
+        >>> import numpy as np
         >>> tokens = np.array([[[0.0], [5.0], [9.0], [9.1], [5.3]]])
         >>> bipartite_groups(tokens, None, 4).tolist()  # 5.0 and 9.1 point to 5.3 and 9.0, and 9.1 is nearer
         [[0, 1, 2, 2, 3]]

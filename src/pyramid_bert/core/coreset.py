@@ -45,6 +45,7 @@ def k_center_greedy(
         geometry: Distances between the tokens in this metric, if known already.
 
     Example:
+        >>> import numpy as np
         >>> tokens = np.array([[[0.0], [1.0], [9.0], [10.0]]])
         >>> cover = k_center_greedy(tokens, None, k=2)
         >>> cover.indices.tolist(), cover.radius.tolist()
@@ -85,6 +86,7 @@ def radius_curve(hidden: Array, mask: Array | None, *, metric: Metric = "euclide
         metric: As in `k_center_greedy`.
 
     Example:
+        >>> import numpy as np
         >>> radius_curve(np.array([[[0.0], [1.0], [9.0], [10.0]]]), None).tolist()
         [[10.0, 1.0, 1.0, 0.0]]
     """

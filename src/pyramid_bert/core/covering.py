@@ -62,6 +62,7 @@ def shortest_cover(
         limit: (B,) the largest radius allowed.
 
     Example:
+        >>> import numpy as np
         >>> tokens = np.array([[[0.0], [1.0], [9.0], [10.0]]])
         >>> geometry, ranked = Geometry.of(tokens), np.array([[0, 3, 1, 2]])
         >>> keep, radius = shortest_cover(geometry, ranked, None, [(1, 2, 3, 4)], np.array([1.0]))

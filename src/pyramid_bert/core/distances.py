@@ -75,6 +75,7 @@ class Geometry:
         metric: How a squared distance is shown to users; see `radius`.
 
     Example:
+        >>> import numpy as np
         >>> Geometry.of(np.array([[[0.0], [3.0], [5.0]]])).distances.tolist()
         [[[0.0, 9.0, 25.0], [9.0, 0.0, 4.0], [25.0, 4.0, 0.0]]]
     """

@@ -29,6 +29,7 @@ class Reduction:
         share: (B, N) the weight of each token in the average of its slot; None when kept tokens are taken as they are.
 
     Example:
+        >>> import numpy as np
         >>> rank = np.array([[0, 3, 1]])  # CLS, then token 3, then token 1
         >>> reduction = Reduction.from_index(rank, [3])
         >>> reduction.apply(np.array([[10, 11, 12, 13]])).tolist()
@@ -135,6 +136,7 @@ class Reduction:
         """`x` (B, N, D) with every token replaced by the kept one of its group; tokens in no group stay.
 
         Example:
+            >>> import numpy as np
             >>> reduction = Reduction(index=np.array([[0, 2]]), group=np.array([[0, 0, 1, -1]]))
             >>> reduction.replaced(np.array([[[10], [11], [12], [13]]])).flatten().tolist()
             [10, 10, 12, 13]

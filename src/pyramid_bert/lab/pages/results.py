@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from ...cost import Cost
-from ...schedule.base import Schedule
 from ..glue.tasks import TASKS
 from ..markdown import joined, listed, table
 from ..report import compare, grids
@@ -148,11 +147,13 @@ def backbone_name(run: Run) -> str:
 
 
 def schedules(run: Run) -> dict[str, str]:
-    """Names of methods -> names of their schedules."""
-    users: dict[tuple[Schedule, ...], list[str]] = {}
+    """Names of methods -> names of their schedules, or the speed-ups that they find pyramids for."""
+    users: dict[tuple[str, ...], list[str]] = {}
     for name, method in run.study.methods.items():
-        users.setdefault(run.study.schedules(method), []).append(name)
-    return {listed(names): listed(map(schedule_name, made)) for made, names in users.items()}
+        finds = method.kind == "speed"
+        made = run.study.speedups if finds else map(schedule_name, run.study.schedules(method))
+        users.setdefault(tuple(f"{one:g}x" if finds else str(one) for one in made), []).append(name)
+    return {listed(names): listed(made) for made, names in users.items()}
 
 
 def keeping_all(run: Run) -> str:
