@@ -251,11 +251,6 @@ def lesser(x: Array, y: Array) -> Array:
     return np.minimum(x, y) if is_numpy(x) else _torch().minimum(x, y)
 
 
-def running_sum(x: Array) -> Array:
-    """Sums (B, N) of each row of `x` (B, N) up to each element."""
-    return x.cumsum(1)
-
-
 def is_finite(x: Array) -> Array:
     """Where `x` is neither infinite nor not a number."""
     return np.isfinite(x) if is_numpy(x) else x.isfinite()
