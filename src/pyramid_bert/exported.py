@@ -101,6 +101,7 @@ class ExportedClassifier(Predictor):
     ) -> None:
         self.export, self.labels, self.max_length, self.settings = export, labels, max_length, export.pyramid
         self.tokenizer, self._graphs = tokenizer, graphs
+        self._seed = 0 if self.settings is None else self.settings.seed
 
     @classmethod
     def load(cls, folder: str | Path, *, threads: int | None = None) -> ExportedClassifier:
@@ -133,7 +134,7 @@ class ExportedClassifier(Predictor):
         score: str | None = None,
         streaming: bool = False,
     ) -> Answers:
-        """The raw outputs; see `Predictor.answers`. There is no dense model to fall back to."""
+        """The raw outputs; see `Predictor.answers`. It cannot run a text again with all tokens."""
         if fallback is not None or streaming:
             raise PyramidError("an exported pyramid cannot run again with all tokens; use the model that was exported")
         items, radii = self.encode(texts), self._radii() if radius else None
@@ -146,7 +147,8 @@ class ExportedClassifier(Predictor):
                 some = [items[i] for i in rows]
                 batch = padded(some, self.export.pad_id)
                 types = batch.get("token_type_ids") if self.export.types else None
-                logits[rows], _ = self._graphs(batch["input_ids"], types, [len(item) for item in some], radii)
+                counts = [len(item) for item in some]
+                logits[rows], _ = self._graphs(batch["input_ids"], types, counts, radii, seed=self._seed)
                 if radii is not None:
                     found[rows] = radii.coverage.radius
                 bar.advance(task)

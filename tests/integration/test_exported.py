@@ -77,6 +77,14 @@ def test_a_core_set_has_its_radius(trained, tmp_path):
     assert radius == pytest.approx(radii, abs=1e-4)
 
 
+def test_random_tokens_are_those_of_the_seed(trained, tmp_path):
+    clf, texts = trained
+    clf.save(tmp_path / "saved")
+    some = PyramidClassifier.from_pretrained(tmp_path / "saved", Schedule.constant(0.3), "random", seed=7)
+    fast = some.export(tmp_path / "fast")
+    assert fast.predict_logits(texts) == pytest.approx(some.predict_logits(texts), abs=1e-5)
+
+
 def test_what_cannot_be(trained, folder, tmp_path):
     clf, texts = trained
     fast = ExportedClassifier.load(folder)

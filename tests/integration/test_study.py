@@ -241,7 +241,7 @@ def test_pyramids_found_for_a_speed_and_one_elastic_model_for_all(study, capsys,
     assert len(records(measured=True)) in (2, 3, 4)  # pyramids that are alike are measured once
     assert study("table", "--axis", "measured-c") == 0
     assert "Elastic" in capsys.readouterr().out
-    assert study("run", "--only", "*Taught*", "--again") == 1  # 64 rows, of which some would judge
+    assert study("run", "--only", "*Taught*", "--again") == 1  # the other folder has 64 rows
     assert "needs at least 200 texts, got 64" in capsys.readouterr().err
 
 
