@@ -51,6 +51,11 @@ def write_graphs(model: Any, folder: Path, precision: str, *, pad_id: int, types
     settings, family = pyramid_settings(model), family_of(model)
     if family.halves.halves != ("attention", "feed_forward"):
         raise UnsupportedModelError(f"models of the family {family.model_type!r} cannot be exported; those of BERT can")
+    if model.dtype != torch.float32 or model.device.type != "cpu":
+        raise UnsupportedModelError(
+            f"only models in float32 on the CPU are exported, this one is in {model.dtype} on {model.device}; load it "
+            "with dtype='float32', device='cpu'"
+        )
     base, layers = base_model(model), model.config.num_hidden_layers
     running = settings or PyramidConfig(schedule=Schedule.constant(1.0))
     if running.reduce == "replace":

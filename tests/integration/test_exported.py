@@ -90,6 +90,9 @@ def test_what_cannot_be(trained, folder, tmp_path):
     fast = ExportedClassifier.load(folder)
     with pytest.raises(UnknownNameError, match="unknown precision 'int4'"):
         clf.export(tmp_path / "new", precision="int4")
+    clf.save(tmp_path / "saved")
+    with pytest.raises(PyramidError, match="only models in float32 on the CPU are exported, this one is in"):
+        PyramidClassifier.load(tmp_path / "saved", dtype="bfloat16").export(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(PyramidError, match="cannot run again with all tokens"):
         fast.predict(texts, fallback=0.1)
