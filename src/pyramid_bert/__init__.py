@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .core.coreset import k_center_greedy
     from .cost import Cost, space_reduction
     from .errors import PyramidError
-    from .exported import ExportedClassifier
+    from .export.classifier import ExportedClassifier
     from .families.hub import is_pyramid, pyramid_settings, pyramidize, restore
     from .runtimes.packed import optimize, unoptimize
     from .schedule.base import Schedule
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Certificate": "certificate",
     "Cost": "cost",
-    "ExportedClassifier": "exported",
+    "ExportedClassifier": "export.classifier",
     "PAPER_TABLE": "schedule",
     "PyramidClassifier": "classifier",
     "PyramidConfig": "config",

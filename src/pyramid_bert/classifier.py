@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
@@ -15,15 +14,15 @@ from .certificate import FILE as CERTIFICATE
 from .certificate import Certificate, answers
 from .checks import check_choice, check_path
 from .config import PyramidConfig
-from .errors import CheckpointError, PyramidError, shown
+from .errors import PyramidError, shown
 from .estimator import Estimator
 from .explain.explanation import Explanation
 from .explain.tracing import explain
-from .exported import FILE as EXPORTED
-from .exported import ExportedClassifier
-from .exporting import export
+from .export.classifier import ExportedClassifier, is_exported
+from .export.report import ExportReport
+from .export.writing import export
 from .families import new_head, positions_of
-from .families.hub import is_pyramid
+from .families.hub import is_pyramid, pyramid_settings, pyramidize
 from .files import check_replaceable, replacing_folder, write_text
 from .front import FILE as FRONT
 from .front import Front, WithSpeed
@@ -140,10 +139,14 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
     ) -> PyramidClassifier:
-        """The classifier that `save` wrote, dense or pyramid and in the precision as it was."""
+        """The classifier that `save` wrote, dense or pyramid and in the precision as it was.
+
+        For the folder of an exported model this is an `ExportedClassifier`, which has the verbs that predict.
+        """
         check_path("folder", folder)
-        if os.path.isfile(os.path.join(folder, EXPORTED)):  # False also for what can name no file
-            raise CheckpointError(f"{folder} holds an exported model; load it with ExportedClassifier.load(folder)")
+        if is_exported(folder):
+            _check_exported(folder, attn_implementation=attn_implementation, device=device, dtype=dtype)
+            return cast(PyramidClassifier, ExportedClassifier.load(folder))
         made = cls(folder, schedule="dense", attn_implementation=attn_implementation, device=device, dtype=dtype)
         made._load(as_saved=True)
         return made
@@ -267,14 +270,37 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         optimize(self.model, how)
         return self
 
-    def export(self, folder: str | Path, *, precision: str = "fp32") -> ExportedClassifier:
-        """Writes the classifier for OpenVINO, where it runs without torch, and returns the exported one.
+    def export(
+        self,
+        folder: str | Path,
+        *,
+        runtime: str = "openvino",
+        precision: str = "fp32",
+        texts: Iterable[Any] | None = None,
+        labels: Sequence[Any] | None = None,
+        tolerance: float = 1.0,
+        force: bool = False,
+        progress: bool = False,
+    ) -> ExportReport:
+        """Writes the classifier for another runtime, where it runs without torch, and returns what was measured.
+
+        An elastic model is written with all its speeds.
 
         Args:
             folder: Where it goes; an exported model that is there is replaced.
-            precision: "fp32", or "bf16" for products in bfloat16, which is faster on processors that have it.
+            runtime: "openvino".
+            precision: "fp32"; "bf16" for products in bfloat16, on processors that have it; or "int8" for 8-bit
+                integers, with scales that are measured on a part of the texts.
+            texts: Texts like those that it will be used on, at least 50 for int8. Those that scales were not measured
+                on are run before and after.
+            labels: One per text, for the metrics before and after.
+            tolerance: Points of the first metric that may be lost; if more are, an error is raised and nothing written.
+            force: Write it whatever is lost.
+            progress: Show progress bars.
         """
-        return export(self, folder, precision=precision)
+        given = None if texts is None else listed(texts)
+        how: dict[str, Any] = {"runtime": runtime, "precision": precision, "tolerance": tolerance, "force": force}
+        return export(self, folder, texts=given, labels=labels, progress=progress, **how)
 
     def save(self, folder: str | Path, *, run: Mapping[str, Any] | None = None) -> None:
         """Writes model, tokenizer and labels to a folder, by the first process; `run` says what trained it."""
@@ -299,6 +325,20 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
             if run is not None:
                 write_text(scratch / RUN, run_text(run))
 
+    @property
+    def settings(self) -> PyramidConfig | None:
+        """The pyramid's settings; None for a dense model."""
+        return pyramid_settings(self.model)
+
+    def become(self, settings: PyramidConfig) -> None:
+        """Runs as another pyramid from now on, with the same weights."""
+        pyramidize(self.model, config=settings)
+
+    @property
+    def positions(self) -> int:
+        """The most tokens that the model reads."""
+        return positions_of(self.model)
+
     def encode(self, texts: Iterable[Any], *, where: Where | None = None, remedy: str = CUT) -> list[Encoded]:
         """The texts as token ids, at their true lengths.
 
@@ -312,11 +352,21 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         given = listed(texts)
         if isinstance(given[0], Encoded):
             return given
-        positions, cut = positions_of(self.model), self.max_length
-        return encode(self.tokenizer, texts, positions=positions, max_length=cut, where=where, remedy=remedy)
+        cut = self.max_length
+        return encode(self.tokenizer, texts, positions=self.positions, max_length=cut, where=where, remedy=remedy)
 
     def new_head(self, labels: Labels, seed: int) -> None:
         """Sets a fresh classifier layer for these labels; its weights depend only on the seed."""
         new_head(self.model, labels.outputs, seed)
         labels.write_to(self.model.config)
         self.labels = labels
+
+
+def _check_exported(folder: str | Path, **given: Any) -> None:
+    """Raises for what cannot be chosen for an exported model."""
+    for name, value in given.items():
+        if value is not None and (name, str(value)) not in (("device", "cpu"), ("device", "auto")):
+            raise PyramidError(
+                f"{folder} holds an exported model, which runs on the CPU as it was exported; leave out "
+                f"{name}={str(value)!r}"
+            )

@@ -1,4 +1,4 @@
-"""The front of an elastic model: pyramids of several speeds that share its weights, and the switch between them."""
+"""The front of an elastic model: pyramids of several speeds that share its weights, and the switch. No torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from .boundary import read_object, translating
 from .checks import check_number
 from .config import PyramidConfig
 from .errors import CheckpointError, OutOfReachError, PyramidError
-from .families import pyramid_settings, pyramidize
 from .files import write_text
 
 FILE = "front.json"
@@ -97,27 +96,30 @@ def _point(entry: Mapping[str, Any]) -> Point:
     return Point(**numbers, settings=PyramidConfig.from_dict(entry["settings"]), metrics=dict(entry["metrics"]))
 
 
-def switch(model: Any, front: Front | None, speed: float) -> None:
-    """Makes `model` the pyramid of its front that has this speed."""
+def settings_at(front: Front | None, speed: float) -> PyramidConfig:
+    """The pyramid of a front that has this speed; raises for a model with one speed."""
     if front is None:
         raise PyramidError("this model has one speed; train an elastic one with `pyramid-bert train --speedup 1.5-4`")
-    pyramidize(model, config=front.at(speed).settings)
+    return front.at(speed).settings
 
 
 class WithSpeed:
-    """The pyramid of a classifier, and the switch between those of an elastic model.
+    """The switch between the pyramids of an elastic model. Subclasses say what they are, and become another.
 
     Attributes:
         front: The speeds to choose from; None for a model with one speed.
     """
 
-    model: Any
     front: Front | None
 
     @property
     def settings(self) -> PyramidConfig | None:
         """The pyramid's settings; None for a dense model."""
-        return pyramid_settings(self.model)
+        raise NotImplementedError
+
+    def become(self, settings: PyramidConfig) -> None:
+        """Takes the settings of another pyramid of the front."""
+        raise NotImplementedError
 
     @property
     def speed(self) -> float | None:
@@ -127,4 +129,4 @@ class WithSpeed:
 
     @speed.setter
     def speed(self, speed: float) -> None:
-        switch(self.model, self.front, speed)
+        self.become(settings_at(self.front, speed))

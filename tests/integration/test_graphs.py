@@ -10,8 +10,8 @@ from pyramid_bert import PyramidConfig, Schedule, measure_sensitivity, pyramidiz
 from pyramid_bert.core.record import Kept, Trace
 from pyramid_bert.core.reducer import Reducer, Space
 from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.runtimes import openvino
 from pyramid_bert.runtimes.graphs import Graphs
-from pyramid_bert.runtimes.openvino import OpenVinoGraph, convert
 from pyramid_bert.runtimes.stretches import cut, example, stretches_of
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
@@ -37,14 +37,16 @@ WAYS = {
 }
 
 
-def graphs_of(model, longest):
+def graphs_of(model, longest, folder):
     encoder = pyramid_encoder(model)
     found = {}
     for stretch in stretches_of(model, encoder.plan, longest):
         end = stretch.parts[-1]
         with torch.no_grad():
-            graph = convert(stretch, example(stretch, model.config.hidden_size, types=True))
-        found[end.number, end.half] = OpenVinoGraph(graph, threads=1)
+            openvino.write(
+                stretch, example(stretch, model.config.hidden_size, types=True), folder / f"{len(found)}.xml"
+            )
+        found[end.number, end.half] = openvino.load(folder / f"{len(found)}.xml", threads=1)
     reducer = encoder.reducer
     if encoder.by_sensitivity:
         held = SimpleNamespace(sensitivity=encoder.owner[0].sensitivity.numpy())
@@ -53,11 +55,11 @@ def graphs_of(model, longest):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, traced, way):
+def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, traced, tmp_path, way):
     settings, stretches = WAYS[way]
     model, batch = pyramidize(tiny_bert(), config=PyramidConfig(**settings)), tiny_batch(LENGTHS)
     batch["token_type_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"]) // 6 % 2
-    graphs = graphs_of(model, longest=64)
+    graphs = graphs_of(model, 64, tmp_path)
     assert len(graphs.stretches) == stretches
     trace, ids, types = Trace(), batch["input_ids"].numpy(), batch["token_type_ids"].numpy()
     logits, cls = graphs(ids, types, LENGTHS, trace)
@@ -71,19 +73,19 @@ def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, trace
         assert alone[0] == pytest.approx(logits[row], abs=1e-5)
 
 
-def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of):
+def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of, tmp_path):
     batch = tiny_batch(LENGTHS)
     model = tiny_bert()
     measure_sensitivity(model, items_of(batch) * 8)
     pyramidize(model, HALVING, "cluster", metric="sensitivity")
-    graphs = graphs_of(model, longest=64)
+    graphs = graphs_of(model, 64, tmp_path)
     logits, _ = graphs(batch["input_ids"].numpy(), None, LENGTHS)
     assert logits == pytest.approx(logits_of(model, batch).numpy(), abs=1e-5)
 
 
-def test_a_pass_records_what_it_keeps(tiny_bert, tiny_batch):
+def test_a_pass_records_what_it_keeps(tiny_bert, tiny_batch, tmp_path):
     batch, record = tiny_batch(LENGTHS), Kept(4)
-    graphs_of(pyramidize(tiny_bert(), HALVING), 64)(batch["input_ids"].numpy(), None, LENGTHS, record)
+    graphs_of(pyramidize(tiny_bert(), HALVING), 64, tmp_path)(batch["input_ids"].numpy(), None, LENGTHS, record)
     assert record.kept.tolist() == [[*HALVING.lengths(n, 4)[:3], HALVING.lengths(n, 4)[2]] for n in LENGTHS]
 
 

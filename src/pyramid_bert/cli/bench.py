@@ -74,8 +74,9 @@ def run(args: argparse.Namespace) -> None:
 
     from ..bench.ledger import measure
     from ..bench.models import model_pair
+    from ..families import pyramidize
     from ..families.loading import model_folder
-    from ..front import Front, switch
+    from ..front import Front, settings_at
     from ..runtimes.packed import optimize
 
     if args.threads:
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
         pair = model_pair(args.model, args.size, schedule, settings, device, texts=table is not None)
     dense, pyramid, tokenizer = pair
     if args.speed is not None:
-        switch(pyramid, Front.load(model_folder(args.model)), args.speed)
+        pyramidize(pyramid, config=settings_at(Front.load(model_folder(args.model)), args.speed))
     _check_lengths(args, dense)
     if args.training:
         found = [_train(args, dense, pyramid, n, batch_sizes[0]) for n in numbers("--n", args.n)]

@@ -1,4 +1,4 @@
-"""What happened to one text, as data: made by `PyramidClassifier.explain`, drawn by this package. No torch."""
+"""What happened to one text, as data: made by `explain` of a classifier, drawn by this package. No torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import TYPE_CHECKING, Any
+
+from ..config import PyramidConfig
+from ..core.record import Trace
+from ..text.labels import Labels
+from ..text.predicting import probabilities
+from ..text.tables import Text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +45,7 @@ class Explanation:
         layers: One entry per layer, in order; `layers[-1].kept` are the survivors.
         prediction: The predicted label (or number, for regression).
         probabilities: Label -> probability; empty for regression.
-        dense_prediction: What the same weights predict when no token is dropped.
+        dense_prediction: What the same weights predict when no token is dropped; None where that is not known.
         settings: The pyramid's settings, as `PyramidConfig.to_dict` gives them.
         dense_probabilities: Label -> probability without dropping; empty for regression.
     """
@@ -73,3 +79,60 @@ class Explanation:
         from .html import explanation_html
 
         return explanation_html(self)
+
+
+def explanation_of(
+    text: Text,
+    tokens: tuple[str, ...],
+    trace: Trace,
+    layers: int,
+    labels: Labels,
+    settings: PyramidConfig,
+    logits: Any,
+    dense: Any = None,
+) -> Explanation:
+    """The explanation of a text.
+
+    Args:
+        text: The text.
+        tokens: Its tokens.
+        trace: Its pass through the pyramid.
+        layers: Of the model.
+        labels: What the model predicts.
+        settings: The pyramid's.
+        logits: (1, C) of the pyramid.
+        dense: (1, C) of the dense model; None if they are not known.
+    """
+    return Explanation(
+        text=text if isinstance(text, str) else " ‖ ".join(text),
+        tokens=tokens,
+        layers=layer_views(trace, len(tokens), layers),
+        prediction=labels.decode(logits)[0].item(),
+        probabilities=_chances(labels, logits),
+        dense_prediction=None if dense is None else labels.decode(dense)[0].item(),
+        settings=settings.to_dict(),
+        dense_probabilities={} if dense is None else _chances(labels, dense),
+    )
+
+
+def layer_views(trace: Trace, n: int, layers: int) -> tuple[LayerView, ...]:
+    """One view per layer of the first row of a trace; a layer that reduces nothing repeats the previous one."""
+    recorded = {entry.layer: entry for entry in trace.layers}
+    everyone = tuple(range(n))
+    views: list[LayerView] = []
+    for layer in range(0 if 0 in recorded else 1, layers + 1):
+        entry = recorded.get(layer)
+        if entry is not None:
+            kept = tuple(position for position in entry.kept[0].tolist() if position >= 0)
+            views.append(LayerView(layer, kept, tuple(entry.home[0].tolist()), float(entry.radius[0])))
+        elif views:
+            views.append(LayerView(layer, views[-1].kept, views[-1].home, 0.0))
+        else:
+            views.append(LayerView(layer, everyone, everyone, 0.0))
+    return tuple(views)
+
+
+def _chances(labels: Labels, logits: Any) -> dict[str, float]:
+    if labels.classes is None:
+        return {}
+    return {str(name): value for name, value in zip(labels.classes, probabilities(logits)[0].tolist(), strict=True)}

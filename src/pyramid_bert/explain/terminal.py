@@ -98,8 +98,11 @@ def fate(settings: Mapping[str, Any]) -> str:
 def prediction_texts(explanation: Explanation) -> tuple[str, str, bool]:
     """The pyramid's answer, the dense model's, and whether the two labels differ."""
     pyramid, dense = explanation.prediction, explanation.dense_prediction
+    ours = _answer(pyramid, explanation.probabilities)
+    if dense is None:
+        return ours, "not known", False
     differ = bool(explanation.probabilities) and pyramid != dense
-    return _answer(pyramid, explanation.probabilities), _answer(dense, explanation.dense_probabilities), differ
+    return ours, _answer(dense, explanation.dense_probabilities), differ
 
 
 def _answer(value: Any, probabilities: Mapping[str, float]) -> str:

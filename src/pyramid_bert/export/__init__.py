@@ -1,0 +1,1 @@
+"""Classifiers in other runtimes: written with torch (`writing`), and run without it (`classifier`)."""

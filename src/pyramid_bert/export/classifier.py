@@ -1,0 +1,201 @@
+"""A classifier that was exported to another runtime: it predicts without torch and without transformers.
+
+The folder holds graphs, the tokenizer, labels and `exported.json`, which says how they belong together. Everything else
+that a classifier can do (train, certify, run again with all tokens) needs the model that was exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..boundary import translating
+from ..checks import check_path
+from ..config import PyramidConfig
+from ..core.loop import Half, Recorder
+from ..core.record import Radii, Trace
+from ..core.selectors import Grouper, get_selector
+from ..errors import CheckpointError, PyramidError
+from ..explain.explanation import Explanation, explanation_of
+from ..front import Front, WithSpeed
+from ..planning import plan_and_reducer
+from ..progress import Bar
+from ..runtimes.graphs import Graph, Graphs
+from ..runtimes.registry import get_runtime
+from ..schedule.base import Schedule
+from ..text.batches import CUT, Encoded, encode, padded, sorted_batches
+from ..text.labels import Labels, Where, read_record
+from ..text.predicting import Answers, Predictor, listed
+from ..text.tables import Text
+from .record import AGAIN, FILE, SENSITIVITY, TOKENIZER, Export, Way
+from .words import Words
+
+HALVES: tuple[Half, ...] = ("attention", "feed_forward")  # of the families that can be exported
+
+
+class ExportedClassifier(WithSpeed, Predictor):
+    """A classifier in another runtime, with the verbs of `PyramidClassifier` that predict.
+
+    Example:
+        clf = ExportedClassifier.load("fast")
+        clf.predict(["a fine film"])
+
+    Attributes:
+        export: What was exported.
+        labels: What the model predicts.
+        max_length: Texts are cut to this many tokens; None refuses texts that are too long for the model.
+        front: The speeds of an elastic model, which `speed` chooses from; None for a model with one speed.
+    """
+
+    def __init__(
+        self,
+        export: Export,
+        folder: GraphFolder,
+        tokenizer: Any,
+        labels: Labels,
+        max_length: int | None = None,
+        front: Front | None = None,
+    ) -> None:
+        self.export, self.labels, self.max_length, self.front = export, labels, max_length, front
+        self.tokenizer, self._folder = tokenizer, folder
+        self._take(export.ways[0])
+
+    @classmethod
+    def load(cls, folder: str | Path, *, threads: int | None = None) -> ExportedClassifier:
+        """The classifier in a folder; `threads` are those of the runtime, None for all cores."""
+        check_path("folder", folder)
+        folder = Path(folder)
+        if not is_exported(folder):
+            raise CheckpointError(f"{folder} holds no exported model ({FILE}); make one with clf.export(folder)")
+        export, record = Export.load(folder), read_record(folder)
+        get_runtime(export.runtime).check(export.precision)
+        classes = record.get("classes")
+        labels = Labels(None if classes is None else tuple(classes), bool(record.get("numbered")))
+        tokenizer, front = Words(folder / TOKENIZER), Front.load(folder)
+        return cls(export, GraphFolder(folder, export, threads), tokenizer, labels, record.get("max_length"), front)
+
+    @property
+    def settings(self) -> PyramidConfig | None:
+        """The pyramid's settings; None for a dense model."""
+        return self._way.pyramid
+
+    def become(self, settings: PyramidConfig) -> None:
+        """Runs as another pyramid of the front from now on."""
+        self._take(next(way for way in self.export.ways if way.pyramid == settings))
+
+    def _take(self, way: Way) -> None:
+        self._way, self._graphs = way, self._folder.graphs(way)
+
+    @property
+    def positions(self) -> int:
+        """The most tokens that the model reads."""
+        return self.export.positions
+
+    def encode(self, texts: Iterable[Any], *, where: Where | None = None, remedy: str = CUT) -> list[Encoded]:
+        """The texts as token ids, at their true lengths; see `PyramidClassifier.encode`."""
+        given = listed(texts)
+        if isinstance(given[0], Encoded):
+            return given
+        longest, cut = self.positions, self.max_length
+        return encode(self.tokenizer, texts, positions=longest, max_length=cut, where=where, remedy=remedy)
+
+    def answers(
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        progress: bool = False,
+        radius: bool = False,
+        fallback: float | None = None,
+        score: str | None = None,
+        streaming: bool = False,
+    ) -> Answers:
+        """The raw outputs; see `Predictor.answers`. It cannot run a text again with all tokens."""
+        if fallback is not None or streaming:
+            raise PyramidError("an exported pyramid cannot run again with all tokens; use the model that was exported")
+        items, radii = self.encode(texts), self._radii() if radius else None
+        logits = np.zeros((len(items), self.known_labels().outputs), dtype=np.float32)
+        found = np.zeros((len(items), self.export.layers), dtype=np.float32)
+        batches = sorted_batches([len(item) for item in items], batch_size)
+        with Bar(shown=progress) as bar:
+            task = bar.add_task("predicting", total=len(batches))
+            for rows in batches:
+                logits[rows] = self._logits([items[i] for i in rows], radii)
+                if radii is not None:
+                    found[rows] = radii.coverage.radius
+                bar.advance(task)
+        return Answers(logits, found if radius else None)
+
+    def explain(self, text: Text) -> Explanation:
+        """Which tokens of a text survive to which layer, where the others go, and the prediction.
+
+        What the model would say with all tokens is not known: that needs the model that was exported.
+        """
+        if self.settings is None:
+            raise PyramidError("a dense model drops no token, so there is nothing to explain; export a pyramid")
+        (item,), trace = self.encode([text]), Trace()
+        logits = self._logits([item], trace)
+        tokens = tuple(self.tokenizer.convert_ids_to_tokens(item.input_ids))
+        return explanation_of(text, tokens, trace, self.export.layers, self.known_labels(), self.settings, logits)
+
+    def _logits(self, items: list[Encoded], record: Recorder | None = None) -> Any:
+        """(B, C) of a batch."""
+        batch = padded(items, self.export.pad_id)
+        types = batch.get("token_type_ids") if self.export.types else None
+        seed = 0 if self.settings is None else self.settings.seed
+        return self._graphs(batch["input_ids"], types, [len(item) for item in items], record, seed=seed)[0]
+
+    def _radii(self) -> Radii:
+        if self.settings is None or isinstance(get_selector(self.settings.selector), Grouper):
+            raise PyramidError("only a pyramid that keeps tokens as they are has a covering radius; leave it out")
+        return Radii(self.export.layers)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphFolder:
+    """The graphs in a folder. Each is compiled when a way first needs it.
+
+    Attributes:
+        folder: Where they are.
+        export: What was exported.
+        threads: Of the runtime; None for all cores.
+    """
+
+    folder: Path
+    export: Export
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_compiled", dict[str, Graph]())
+
+    def graphs(self, way: Way) -> Graphs:
+        """The graphs of a way, ready to run."""
+        settings, held = way.pyramid or PyramidConfig(schedule=Schedule.constant(1.0)), SimpleNamespace()
+        if settings.metric == "sensitivity":
+            with translating(CheckpointError, f"{self.folder / SENSITIVITY} is damaged", AGAIN):
+                held.sensitivity = np.load(self.folder / SENSITIVITY, allow_pickle=False)
+        layers: list[None] = [None] * self.export.layers
+        plan, reducer = plan_and_reducer(settings, layers, HALVES, held, cls_only=settings.cls_only)
+        stretches: Any = {(layer, half): self._graph(file) for layer, half, file in way.stretches}
+        return Graphs(plan, reducer, stretches, self.export.types)
+
+    def _graph(self, file: str) -> Graph:
+        compiled: dict[str, Graph] = self._compiled  # type: ignore[attr-defined]
+        if file not in compiled:
+            load = get_runtime(self.export.runtime).functions.load
+            with translating(CheckpointError, f"{self.folder / file} is damaged", AGAIN):
+                compiled[file] = load(self.folder / file, self.export.precision, self.threads)
+        return compiled[file]
+
+
+def is_exported(folder: str | Path) -> bool:
+    """Whether a folder holds an exported model. False also for what can name no folder."""
+    try:
+        return (Path(folder) / FILE).is_file()
+    except (OSError, ValueError):
+        return False

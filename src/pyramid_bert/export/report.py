@@ -1,0 +1,112 @@
+"""What exporting a classifier changed: its answers beside those of the model that was exported, and its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..bench.timing import time_interleaved
+from ..errors import PyramidError
+from ..progress import Bar
+from ..text.batches import Encoded
+from ..text.metrics import metrics_of
+from .classifier import ExportedClassifier
+
+_TIMED, _ROUNDS = 256, 3
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was measured on texts that were not used for calibration.
+
+    Attributes:
+        folder: Where the exported classifier is.
+        runtime: Which runtime it is for.
+        precision: Its precision.
+        rows: How many texts were compared; 0 if none were given, and then there are no figures.
+        agreement: The share of texts with the same label as before; for numbers their correlation.
+        largest_change: The largest change of a logit.
+        before: Metrics of the model that was exported; empty without labels.
+        after: Metrics of the exported one.
+        speedup: How many times faster it is than the model that was exported, in torch, both on length-sorted batches.
+    """
+
+    folder: Path
+    runtime: str
+    precision: str
+    rows: int = 0
+    agreement: float | None = None
+    largest_change: float | None = None
+    before: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
+    speedup: float | None = None
+
+    @property
+    def classifier(self) -> ExportedClassifier:
+        """The exported classifier, loaded from its folder."""
+        return ExportedClassifier.load(self.folder)
+
+    def placed(self, folder: Path) -> ExportReport:
+        """The same of a classifier that was moved to another folder."""
+        return replace(self, folder=folder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict; without the folder, which may be moved."""
+        return {name: value for name, value in asdict(self).items() if name != "folder"}
+
+
+def measure(
+    classifier: Any,
+    exported: ExportedClassifier,
+    items: Sequence[Encoded],
+    labels: Sequence[Any] | None,
+    *,
+    batch_size: int = 32,
+    progress: bool = False,
+) -> ExportReport:
+    """Runs both classifiers on the texts, and times them in turn on some."""
+    report = ExportReport(Path(), exported.export.runtime, exported.export.precision)
+    if not items:
+        return report
+    before, after = (one.predict_logits(items, batch_size=batch_size) for one in (classifier, exported))
+    known, some = exported.known_labels(), list(items[:_TIMED])
+    runs = {
+        name: lambda one=one: one.predict_logits(some, batch_size=batch_size)
+        for name, one in {"torch": classifier, "exported": exported}.items()
+    }
+    with Bar(shown=progress) as bar:
+        task = bar.add_task("measuring, in turn", total=2 * (_ROUNDS + 1))
+        timing = time_interleaved(runs, rounds=_ROUNDS, after_each=lambda: bar.advance(task))
+    return replace(
+        report,
+        rows=len(items),
+        agreement=_agreement(before, after),
+        largest_change=float(np.abs(before - after).max()),
+        before={} if labels is None else metrics_of(known, labels, before),
+        after={} if labels is None else metrics_of(known, labels, after),
+        speedup=timing.speedup("exported", over="torch"),
+    )
+
+
+def _agreement(before: Any, after: Any) -> float:
+    if before.shape[1] > 1:
+        return float((before.argmax(1) == after.argmax(1)).mean())
+    varies = before.std() > 0 and after.std() > 0
+    return float(np.corrcoef(before[:, 0], after[:, 0])[0, 1]) if varies else float(np.allclose(before, after))
+
+
+def check_loss(report: ExportReport, tolerance: float) -> None:
+    """Raises if the metric that decides, the first one, fell by more than `tolerance` points."""
+    for name, before in list(report.before.items())[:1]:
+        after = report.after[name]
+        lost = 100 * (before - after)
+        if lost > tolerance:
+            raise PyramidError(
+                f"{report.precision} in {report.runtime} costs {lost:.1f} points of {name} on {report.rows} texts "
+                f"({100 * before:.1f} to {100 * after:.1f}), more than the {tolerance:g} that may be lost; nothing was "
+                "written. Use a higher precision, give more texts, or allow it (--tolerance, --force)"
+            )

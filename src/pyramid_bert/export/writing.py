@@ -1,0 +1,192 @@
+"""Writes a classifier for another runtime: its stretches as graphs, its tokenizer, and how they belong together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..checks import check_number, check_path
+from ..config import PyramidConfig
+from ..errors import DataError, UnsupportedModelError
+from ..families import base_model, family_of, has_head, positions_of, pyramid_settings
+from ..files import check_replaceable, only_writer, replacing_folder, write_text
+from ..front import FILE as FRONT
+from ..planning import plan_and_reducer
+from ..progress import Bar
+from ..runtimes.registry import Runtime, get_runtime
+from ..runtimes.stretches import Stretch, example, stretches_of
+from ..schedule.base import Schedule
+from ..text.batches import Encoded
+from ..text.labels import RECORD
+from ..text.sampling import shuffled
+from ..training import quiet_transformers
+from .calibration import arrivals
+from .classifier import HALVES, ExportedClassifier
+from .record import FILE, SENSITIVITY, TOKENIZER, Export, Way
+from .report import ExportReport, check_loss, measure
+
+# What the folder of an exported model may hold: exporting replaces it, and must not delete anything else.
+WRITTEN = (FILE, RECORD, TOKENIZER, SENSITIVITY, FRONT, "stretch-*")
+LEAST_TEXTS = 50
+_CALIBRATED_ON = 300  # at most, and never more than half of the texts
+_MOST_UNKNOWN = 0.2
+
+
+def export(
+    classifier: Any,
+    folder: str | Path,
+    *,
+    runtime: str = "openvino",
+    precision: str = "fp32",
+    texts: Sequence[Any] | None = None,
+    labels: Sequence[Any] | None = None,
+    tolerance: float = 1.0,
+    force: bool = False,
+    progress: bool = False,
+) -> ExportReport:
+    """Writes a trained classifier for another runtime; see `PyramidClassifier.export`."""
+    check_path("folder", folder)
+    check_number("tolerance", tolerance, hint="points of the metric that may be lost")
+    chosen, target = get_runtime(runtime), Path(folder)
+    chosen.check(precision)
+    check_replaceable(target, WRITTEN)
+    items, known = _sample(classifier, texts, labels), classifier.known_labels()
+    calibrates = precision == "int8" and chosen.calibrates
+    if calibrates:
+        _check_calibration(classifier.tokenizer, items)
+    _check_exportable(classifier)
+    order = shuffled(len(items), 0)
+    head = order[: min(_CALIBRATED_ON, len(items) // 2)] if calibrates else []
+    held_out = sorted(set(order) - set(head))
+    truth = None if labels is None else [labels[i] for i in held_out]
+    with quiet_transformers(), only_writer(target), replacing_folder(target) as scratch:
+        made = _write(classifier, scratch, chosen, precision, [items[i] for i in head], progress=progress)
+        record = {"format": 1, "classes": known.classes, "numbered": known.numbered}
+        write_text(scratch / RECORD, json.dumps({**record, "max_length": classifier.max_length}, ensure_ascii=False))
+        made.save(scratch)
+        exported = ExportedClassifier.load(scratch)  # what cannot be read back is not written
+        report = measure(classifier, exported, [items[i] for i in held_out], truth, progress=progress)
+        if not force:
+            check_loss(report, tolerance)
+        replace(made, measured=report.to_dict()).save(scratch)
+    return report.placed(target)
+
+
+def _sample(classifier: Any, texts: Sequence[Any] | None, labels: Sequence[Any] | None) -> list[Encoded]:
+    """The texts, encoded; raises for labels that do not fit them."""
+    if texts is None:
+        if labels is not None:
+            raise DataError("labels need texts; give both, or neither")
+        return []
+    items: list[Encoded] = classifier.encode(texts)
+    if labels is not None:
+        classifier.known_labels().targets(labels, texts=len(items))
+    return items
+
+
+def _check_calibration(tokenizer: Any, items: Sequence[Encoded]) -> None:
+    """Raises if these texts cannot tell how numbers are spread inside the model."""
+    if len(items) < LEAST_TEXTS:
+        raise DataError(
+            f"int8 needs at least {LEAST_TEXTS} texts like those that the model will be used on, got {len(items)}; "
+            "give more, or use precision fp32 or bf16"
+        )
+    ids = [number for item in items for number in item.input_ids]
+    unknown = ids.count(tokenizer.unk_token_id) / len(ids)
+    if unknown > _MOST_UNKNOWN:
+        raise DataError(
+            f"{unknown:.0%} of the tokens of these texts are unknown to the model: they are of another kind than those "
+            "it was trained on; give texts like those that it will be used on"
+        )
+
+
+def _check_exportable(classifier: Any) -> None:
+    """Raises for a model that no runtime takes."""
+    model, family = classifier.model, family_of(classifier.model)
+    if not getattr(classifier.tokenizer, "is_fast", False):
+        raise UnsupportedModelError("this model has a tokenizer in Python only, which an exported model cannot run")
+    if family.halves.halves != HALVES:
+        raise UnsupportedModelError(f"models of the family {family.model_type!r} cannot be exported; those of BERT can")
+    if model.dtype != torch.float32 or model.device.type != "cpu":
+        raise UnsupportedModelError(
+            f"only models in float32 on the CPU are exported, this one is in {model.dtype} on {model.device}; load it "
+            "with dtype='float32', device='cpu'"
+        )
+    if (settings := pyramid_settings(model)) is not None and settings.reduce == "replace":
+        raise UnsupportedModelError("a pyramid with reduce='replace' saves nothing, and is not exported; use 'drop'")
+
+
+def _write(
+    classifier: Any, folder: Path, runtime: Runtime, precision: str, items: Sequence[Encoded], *, progress: bool
+) -> Export:
+    """Writes graphs and tokenizer, and returns what `exported.json` is to say."""
+    model, tokenizer, settings = classifier.model, classifier.tokenizer, classifier.settings
+    if settings is not None and settings.metric == "sensitivity":
+        np.save(folder / SENSITIVITY, base_model(model).sensitivity.float().cpu().numpy())
+    tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
+    if classifier.front is not None:
+        classifier.front.save(folder)
+    others = [] if classifier.front is None else [point.settings for point in classifier.front.points]
+    types = "token_type_ids" in tokenizer.model_input_names
+    ways, stretches = _ways(model, [settings, *(one for one in others if one != settings)], runtime.suffix)
+    made = Export(
+        runtime=runtime.name,
+        precision="fp32",
+        layers=model.config.num_hidden_layers,
+        positions=positions_of(model),
+        pad_id=tokenizer.pad_token_id,
+        types=types,
+        ways=ways,
+    )
+    with Bar(shown=progress) as bar:
+        task = bar.add_task("writing graphs", total=len(stretches) * (2 if precision == "int8" else 1))
+        with torch.no_grad():
+            for file, stretch in stretches.items():
+                given = example(stretch, model.config.hidden_size, types=types)
+                runtime.functions.write(stretch, given, folder / file)
+                bar.advance(task)
+        if precision == "int8":
+            _quantize(folder, made, runtime, items, lambda: bar.advance(task))
+    return replace(made, precision=precision)
+
+
+def _ways(
+    model: Any, pyramids: Sequence[PyramidConfig | None], suffix: str
+) -> tuple[tuple[Way, ...], dict[str, Stretch]]:
+    """The ways in which a model runs as each of these pyramids, and its stretches by file; equal ones are one file."""
+    base, layers = base_model(model), model.config.num_hidden_layers
+    ways, files, stretches = [], dict[Any, str](), dict[str, Stretch]()
+    for settings in pyramids:
+        running = settings or PyramidConfig(schedule=Schedule.constant(1.0), cls_only=False)
+        cls_only = running.cls_only and has_head(model)
+        plan, _ = plan_and_reducer(running, [None] * layers, HALVES, base, cls_only=cls_only)
+        found = []
+        for stretch in stretches_of(model, plan, positions_of(model)):
+            key = stretch.parts, stretch.first, stretch.last
+            file = files.setdefault(key, f"stretch-{len(files)}{suffix}")
+            stretches.setdefault(file, stretch)
+            end = stretch.parts[-1]
+            found.append((end.number, end.half, file))
+        ways.append(Way(settings, tuple(found)))
+    return tuple(ways), stretches
+
+
+def _quantize(folder: Path, made: Export, runtime: Runtime, items: Sequence[Encoded], step: Any) -> None:
+    """Replaces the graphs of a folder by quantized ones."""
+    quantized = []
+    for file in made.files:
+        rows = arrivals(folder, made, file, items) if runtime.calibrates else []
+        target = folder / f"stretch-int8-{file}"
+        runtime.functions.quantize(folder / file, target, rows)
+        quantized.append((target, folder / file))
+        step()
+    for new, old in quantized:
+        for suffix in {new.suffix, ".bin"}:
+            if new.with_suffix(suffix).exists():
+                new.with_suffix(suffix).replace(old.with_suffix(suffix))

@@ -1,0 +1,56 @@
+"""The table of runtimes that a model can be exported to: a name, its module, and what it can do. No torch.
+
+A module has `write(stretch, example, file)`, which needs torch, `quantize(source, target, rows)`,
+`load(file, precision, threads)`, which returns a `graphs.Graph`, and `check(precision)`, which raises what this machine
+or environment lacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ..errors import UnknownNameError
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime that takes graphs.
+
+    Attributes:
+        name: As users write it.
+        module: Where its functions are.
+        suffix: Of the files of its graphs.
+        precisions: In which precisions it can run a model.
+        calibrates: Whether quantizing to int8 needs texts.
+    """
+
+    name: str
+    module: str
+    suffix: str
+    precisions: tuple[str, ...]
+    calibrates: bool
+
+    def check(self, precision: str) -> None:
+        """Raises unless this machine can run a precision of this runtime."""
+        if precision not in self.precisions:
+            raise UnknownNameError(f"precision of {self.name}", precision, self.precisions)
+        self.functions.check(precision)
+
+    @property
+    def functions(self) -> Any:
+        """The module of the runtime; raises if its package is not installed."""
+        return import_module(f".{self.module}", __package__)
+
+
+RUNTIMES = {
+    "openvino": Runtime("openvino", "openvino", ".xml", ("fp32", "bf16", "int8"), calibrates=True),
+}
+
+
+def get_runtime(name: str) -> Runtime:
+    """The runtime of this name."""
+    if name not in RUNTIMES:
+        raise UnknownNameError("runtime", name, RUNTIMES)
+    return RUNTIMES[name]
