@@ -7,6 +7,7 @@ docs/studies.md describes experiment files.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from .options import add_json_option, messages, print_json, say
 if TYPE_CHECKING:
     from ..lab.study.cell import Site
     from ..lab.study.executors import Executor
+    from ..lab.study.grid import Cell
     from ..lab.study.runner import Summary
     from ..lab.study.runs import Run
 
@@ -136,7 +138,7 @@ def _run(args: argparse.Namespace, run: Run) -> None:
     from ..lab.study.cell import Site, run_cell, run_measurement
     from ..lab.study.display import Display, Pace
     from ..lab.study.executors import Executor
-    from ..lab.study.grid import measurements, settled
+    from ..lab.study.grid import measurements
     from ..lab.study.preflight import prepare
     from ..lab.study.runner import Runner, choose
     from ..lab.study.store import machine
@@ -150,9 +152,9 @@ def _run(args: argparse.Namespace, run: Run) -> None:
         settings: dict[str, Any] = {"store": run.store, "retry": args.retry, "again": args.again}
         if args.measure:
             plan = dict(run.study.measure or {})
-            known = (settled(cell, run.records.get(cell.key)) for cell in chosen)
-            runner = Runner(measurements(known, plan), **settings)
-            work = partial(run_measurement, site=site, plan=plan)
+            runner = Runner(measurements(chosen, run.records.get, plan), **settings)
+            work = partial(run_measurement, site=site, plan=plan, records=run.records)
+            _tell_unfound(chosen, run)
             pace = Pace(runner.jobs, run.store, lambda cell: cell.max_length)  # mostly the dense model padded to N
         else:
             keys = [cell.key for cell in chosen]
@@ -169,6 +171,19 @@ def _run(args: argparse.Namespace, run: Run) -> None:
         with executor, Display(messages(), todo, pace, executor.slots) as runner.display:
             summary = runner.go(executor)
     _conclude(summary, run.study.name)
+
+
+def _tell_unfound(cells: Sequence[Cell], run: Run) -> None:
+    """Says which cells cannot be measured, because their pyramids are found when they run."""
+    from ..lab.study.grid import unfound
+
+    waiting = unfound(cells, run.records.get)
+    if waiting:
+        names = ", ".join(cell.name for cell in waiting[:5]) + (", ..." if len(waiting) > 5 else "")
+        say(
+            f"not measured, because a pyramid is known only when its cell is done: {len(waiting)} cells ({names}); run "
+            "them first, then measure again"
+        )
 
 
 def _executor(args: argparse.Namespace, work: partial[dict[str, Any]], site: Site) -> Executor:

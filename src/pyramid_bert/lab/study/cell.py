@@ -40,7 +40,7 @@ from ...tune.taught import METHOD, train_pyramid
 from ..glue.tasks import load_task
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS, run_arena
-from .grid import Cell
+from .grid import Cell, settled
 
 FORMAT = 1
 POLL_SECONDS = 1.0
@@ -219,14 +219,22 @@ def _elastic(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> t
     return classifier, time.perf_counter() - start if trains else 0.0
 
 
-def run_measurement(cell: Cell, site: Site, plan: Mapping[str, int]) -> dict[str, Any]:
-    """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev."""
-    if cell.schedule is None:
+def run_measurement(
+    cell: Cell, site: Site, plan: Mapping[str, int], records: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev.
+
+    `records` has the cells that are done, by key: the pyramid of a wanted speed-up is the one in its cell's record.
+    """
+    known = settled(cell, records.get(cell.key))
+    if known.is_dense:
         raise PyramidError("a dense cell has nothing to measure: it is a side of every measurement")
+    if known.schedule is None:
+        raise PyramidError(f"{cell.name} is not done, so its pyramid is not known; run it first")
     start = time.perf_counter()
     site.use_threads()
     rows = sample_rows(tables(cell, site.data)[1], plan["rows"], SAMPLE_SEED)
-    dense, pyramid, tokenizer = model_pair(site.model, "", cell.schedule, dict(cell.settings))
+    dense, pyramid, tokenizer = model_pair(site.model, "", known.schedule, dict(known.settings))
     workload = Workload.from_texts(
         tokenizer,
         rows.texts,
