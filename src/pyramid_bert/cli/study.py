@@ -73,7 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     example = "examples:\n  pyramid-bert study {} FILE"
     table = _action(actions, "table", "print the metric at given speed-ups", example.format("table"))
     _add_axes(table)
-    table.add_argument("--at", metavar="X[,X]", help="where to read (default: 1.5,2,3,3.5; for space 0.3,0.7)")
+    help_text = "where to read (default: 1.5,2,3,3.5; for space 0.3,0.7; with --lost the file's own speed-ups, if any)"
+    table.add_argument("--at", metavar="X[,X]", help=help_text)
+    help_text = "print points lost against dense, of the configuration nearest to each speed-up, with seeds and gaps"
+    table.add_argument("--lost", action="store_true", help=help_text)
     table.add_argument("--markdown", action="store_true", help="print Markdown")
     add_json_option(table)
     plot = _action(actions, "plot", "draw scatter and Pareto curves", example.format("plot"))
@@ -132,6 +135,8 @@ def _check(args: argparse.Namespace, measures: bool) -> None:
             raise UsageError(f"{args.file} asks for no measurements; set measure = true in it")
     if args.action == "table" and args.markdown and args.json:
         raise UsageError("give --markdown or --json, not both")
+    if args.action == "table" and args.lost and args.axis.startswith("space"):
+        raise UsageError(f"--lost goes with speed-ups, got --axis {args.axis}; use ideal-c or measured-c")
 
 
 def _run(args: argparse.Namespace, run: Run) -> None:
@@ -222,12 +227,22 @@ def _status(args: argparse.Namespace, run: Run) -> None:
 
 
 def _table(args: argparse.Namespace, run: Run) -> None:
+    from ..lab.study.lost import lost_table, markdown_lost, rich_lost
     from ..lab.study.table import markdown, rich_table, tabulate
 
     try:
         targets = None if args.at is None else [float(part) for part in args.at.split(",")]
     except ValueError as error:
         raise UsageError(f"--at takes numbers with commas between, got {args.at!r}") from error
+    if args.lost:
+        lost = lost_table(run, args.axis, targets, _metric(args))
+        if args.json:
+            print_json(lost.to_dict())
+        elif args.markdown:
+            print(markdown_lost(lost))
+        else:
+            Console().print(rich_lost(lost))
+        return
     table = tabulate(run.results(args.axis, _metric(args)), args.axis, run.titles, targets, args.metric)
     if args.json:
         print_json({"study": run.study.name, **table.to_dict()})

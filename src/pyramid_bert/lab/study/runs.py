@@ -97,9 +97,17 @@ def all_runs(experiments: Path, results: Path) -> list[Run]:
 
 
 def against_dense(results: Sequence[Result]) -> list[Result]:
-    """The results less the dense one of the same task and seed; those without one are left out."""
-    dense = {(r.task, r.seed): r.value for r in results if r.method == DENSE}
-    return [replace(r, value=r.value - dense[r.task, r.seed]) for r in results if (r.task, r.seed) in dense]
+    """The results less the dense model that each was made of; its own record says what that scored.
+
+    Where it does not, the dense result of the same task and seed counts. Results without either are left out.
+    """
+    latest = {(r.task, r.seed): r.value for r in results if r.method == DENSE}
+    dense = [latest.get((r.task, r.seed)) if r.dense is None else r.dense for r in results]
+    return [
+        replace(r, value=r.value - before, dense=before)
+        for r, before in zip(results, dense, strict=True)
+        if before is not None
+    ]
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,7 @@ def points(run: Run) -> list[Point]:
 
 
 def _by_task(results: Sequence[Result], tasks: Collection[str]) -> tuple[float, ...]:
-    """The speed-up on each task, over seeds, which can differ in pyramids that were found; empty unless all are known."""
+    """The speed-up on each task, over seeds: they can find different pyramids. Empty unless all are known."""
     speeds: dict[str, list[float | None]] = {task: [] for task in tasks}
     for result in results:
         speeds[result.task].append(result.x)
