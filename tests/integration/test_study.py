@@ -107,6 +107,8 @@ def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
     assert merge["metrics"]["accuracy"] == merge["value"]
     assert (merge["metric"], dense["ideal"]["over_c"]) == ("accuracy", 1)
     assert dense["space"] == {"printed": 0, "attention_input": 0}
+    assert merge["dense"] == dense["metrics"]
+    assert "dense" not in dense
     assert merge["ideal"]["over_a"] > merge["ideal"]["over_c"] > 1  # texts are far shorter than N = 64
     assert merge["ideal"]["over_a"] / merge["ideal"]["over_c"] == pytest.approx(dense["ideal"]["over_a"])
     assert merge["space"]["printed"] > merge["space"]["attention_input"] > 0
@@ -247,6 +249,7 @@ def test_pyramids_found_for_a_speed_and_one_elastic_model_for_all(study, capsys,
             one = found[f"sst2 {method} {speed}x seed 0"]
             assert one["ideal"]["over_c"] > 0.9 * speed
             assert one["pyramid"]["rest_from"]
+            assert one["dense"] == found["sst2 Dense seed 0"]["metrics"]
     seconds = [found[f"sst2 Elastic {speed}x seed 0"]["seconds"]["train"] for speed in (1.5, 2)]
     assert sorted(seconds)[0] == 0 < sorted(seconds)[1]  # trained once
     assert study("run", "--measure", *data) == 0
@@ -259,6 +262,13 @@ def test_pyramids_found_for_a_speed_and_one_elastic_model_for_all(study, capsys,
     assert {entry["method"] for entry in table["entries"] if entry["mean"] is not None} == {"Taught", "Elastic"}
     (run,) = all_runs(tmp_path, tmp_path / "results")
     assert {result.x for result in run.results("measured-c") if result.method != "Dense"} == set(speeds.values())
+    (file,) = Path("runs/dense").glob("*/sst2_Dense*/record.json")
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps({**kept, "metrics": {"accuracy": 0.125}}))  # as if it were trained again
+    assert study("run", "--only", "*2x*", "--again", *data) == 0
+    again = by_name()
+    assert again["sst2 Taught 2x seed 0"]["dense"] == {"accuracy": 0.125}
+    assert again["sst2 Elastic 2x seed 0"]["dense"] == kept["metrics"]  # of the earlier dense model
     assert study("run", "--only", "*Taught*", "--again") == 1  # the other folder has 64 rows
     assert "needs at least 200 texts, got 64" in capsys.readouterr().err
 
