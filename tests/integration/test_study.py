@@ -13,6 +13,7 @@ import pytest
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import main
 from pyramid_bert.lab.study.cell import SAMPLE_SEED
+from pyramid_bert.lab.study.runs import all_runs
 from pyramid_bert.lab.study.store import Store, machine
 from pyramid_bert.text.sampling import shuffled
 
@@ -106,6 +107,8 @@ def test_one_cell_and_the_dense_one_it_starts_from(study, capsys):
     assert merge["metrics"]["accuracy"] == merge["value"]
     assert (merge["metric"], dense["ideal"]["over_c"]) == ("accuracy", 1)
     assert dense["space"] == {"printed": 0, "attention_input": 0}
+    assert merge["dense"] == dense["metrics"]
+    assert "dense" not in dense
     assert merge["ideal"]["over_a"] > merge["ideal"]["over_c"] > 1  # texts are far shorter than N = 64
     assert merge["ideal"]["over_a"] / merge["ideal"]["over_c"] == pytest.approx(dense["ideal"]["over_a"])
     assert merge["space"]["printed"] > merge["space"]["attention_input"] > 0
@@ -161,7 +164,7 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
     status = json.loads(capsys.readouterr().out)
     assert status["total"] == {"done": CELLS, "failed": 0, "running": 0, "left": 0}
     assert status["seconds_left"] == 0
-    assert status["measured"] == {"done": 0, "left": 8, "failed": []}
+    assert status["measured"] == {"done": 0, "left": 8, "waiting": 0, "failed": []}
     assert "cells" not in status
 
     assert study("table", "--axis", "measured-c") == 0
@@ -175,7 +178,7 @@ def test_killed_and_resumed_with_two_processes_then_measured_and_tabulated(study
     assert study("run", "--measure") == 0
     assert "nothing is left to measure" in capsys.readouterr().err
     assert study("status", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["measured"] == {"done": 8, "left": 0, "failed": []}
+    assert json.loads(capsys.readouterr().out)["measured"] == {"done": 8, "left": 0, "waiting": 0, "failed": []}
     capsys.readouterr()
     for axis in ("ideal-c", "ideal-a", "measured-a", "measured-c", "space", "space-printed"):
         at = "0.1" if axis.startswith("space") else "0.01,99"
@@ -227,6 +230,17 @@ def test_pyramids_found_for_a_speed_and_one_elastic_model_for_all(study, capsys,
         (tmp_path / "glue" / "sst2" / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
     Path("tiny.toml").write_text(SPEEDS)
     data = ["--data", tmp_path / "glue"]
+    first = "sst2 Taught 2x seed 0"
+    assert study("run", "--only", first, *data) == 0
+    capsys.readouterr()
+    assert study("run", "--measure", *data) == 0
+    assert "its cell is done: 3 cells (sst2 " in " ".join(capsys.readouterr().err.split())
+    (speed,) = records(measured=True).values()
+    taught = by_name()[first]
+    assert speed["ledger"]["settings"] == taught["pyramid"]
+    assert f"--only '{taught['id']}'" in speed["command"]
+    assert study("status", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["measured"] == {"done": 1, "left": 0, "waiting": 3, "failed": []}
     assert study("run", *data) == 0
     assert trained == ["dense", "pyramid", "pyramid", "pyramid"]  # two taught, one elastic
     found = by_name()
@@ -235,12 +249,26 @@ def test_pyramids_found_for_a_speed_and_one_elastic_model_for_all(study, capsys,
             one = found[f"sst2 {method} {speed}x seed 0"]
             assert one["ideal"]["over_c"] > 0.9 * speed
             assert one["pyramid"]["rest_from"]
+            assert one["dense"] == found["sst2 Dense seed 0"]["metrics"]
     seconds = [found[f"sst2 Elastic {speed}x seed 0"]["seconds"]["train"] for speed in (1.5, 2)]
     assert sorted(seconds)[0] == 0 < sorted(seconds)[1]  # trained once
     assert study("run", "--measure", *data) == 0
     assert len(records(measured=True)) in (2, 3, 4)  # pyramids that are alike are measured once
-    assert study("table", "--axis", "measured-c") == 0
-    assert "Elastic" in capsys.readouterr().out
+    assert study("run", "--measure", "--only", taught["id"], "--again", *data) == 0  # as the record's command says
+    assert "measured sst2 Taught 2x seed 0" in capsys.readouterr().err
+    speeds = {key: record["over_c"] for key, record in records(measured=True).items()}
+    assert study("table", "--axis", "measured-c", "--at", "0.01", "--json") == 0
+    table = json.loads(capsys.readouterr().out)
+    assert {entry["method"] for entry in table["entries"] if entry["mean"] is not None} == {"Taught", "Elastic"}
+    (run,) = all_runs(tmp_path, tmp_path / "results")
+    assert {result.x for result in run.results("measured-c") if result.method != "Dense"} == set(speeds.values())
+    (file,) = Path("runs/dense").glob("*/sst2_Dense*/record.json")
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps({**kept, "metrics": {"accuracy": 0.125}}))  # as if it were trained again
+    assert study("run", "--only", "*2x*", "--again", *data) == 0
+    again = by_name()
+    assert again["sst2 Taught 2x seed 0"]["dense"] == {"accuracy": 0.125}
+    assert again["sst2 Elastic 2x seed 0"]["dense"] == kept["metrics"]  # of the earlier dense model
     assert study("run", "--only", "*Taught*", "--again") == 1  # the other folder has 64 rows
     assert "needs at least 200 texts, got 64" in capsys.readouterr().err
 

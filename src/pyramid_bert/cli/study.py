@@ -7,6 +7,7 @@ docs/studies.md describes experiment files.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from .options import add_json_option, messages, print_json, say
 if TYPE_CHECKING:
     from ..lab.study.cell import Site
     from ..lab.study.executors import Executor
+    from ..lab.study.grid import Cell
     from ..lab.study.runner import Summary
     from ..lab.study.runs import Run
 
@@ -71,7 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     example = "examples:\n  pyramid-bert study {} FILE"
     table = _action(actions, "table", "print the metric at given speed-ups", example.format("table"))
     _add_axes(table)
-    table.add_argument("--at", metavar="X[,X]", help="where to read (default: 1.5,2,3,3.5; for space 0.3,0.7)")
+    help_text = "where to read (default: 1.5,2,3,3.5; for space 0.3,0.7; with --lost the file's own speed-ups, if any)"
+    table.add_argument("--at", metavar="X[,X]", help=help_text)
+    help_text = "print points lost against dense, of the configuration nearest to each speed-up, with seeds and gaps"
+    table.add_argument("--lost", action="store_true", help=help_text)
     table.add_argument("--markdown", action="store_true", help="print Markdown")
     add_json_option(table)
     plot = _action(actions, "plot", "draw scatter and Pareto curves", example.format("plot"))
@@ -130,13 +135,15 @@ def _check(args: argparse.Namespace, measures: bool) -> None:
             raise UsageError(f"{args.file} asks for no measurements; set measure = true in it")
     if args.action == "table" and args.markdown and args.json:
         raise UsageError("give --markdown or --json, not both")
+    if args.action == "table" and args.lost and args.axis.startswith("space"):
+        raise UsageError(f"--lost goes with speed-ups, got --axis {args.axis}; use ideal-c or measured-c")
 
 
 def _run(args: argparse.Namespace, run: Run) -> None:
     from ..lab.study.cell import Site, run_cell, run_measurement
     from ..lab.study.display import Display, Pace
     from ..lab.study.executors import Executor
-    from ..lab.study.grid import measurements, settled
+    from ..lab.study.grid import measurements
     from ..lab.study.preflight import prepare
     from ..lab.study.runner import Runner, choose
     from ..lab.study.store import machine
@@ -150,9 +157,9 @@ def _run(args: argparse.Namespace, run: Run) -> None:
         settings: dict[str, Any] = {"store": run.store, "retry": args.retry, "again": args.again}
         if args.measure:
             plan = dict(run.study.measure or {})
-            known = (settled(cell, run.records.get(cell.key)) for cell in chosen)
-            runner = Runner(measurements(known, plan), **settings)
-            work = partial(run_measurement, site=site, plan=plan)
+            runner = Runner(measurements(chosen, run.records.get, plan), **settings)
+            work = partial(run_measurement, site=site, plan=plan, records=run.records)
+            _tell_unfound(chosen, run)
             pace = Pace(runner.jobs, run.store, lambda cell: cell.max_length)  # mostly the dense model padded to N
         else:
             keys = [cell.key for cell in chosen]
@@ -169,6 +176,19 @@ def _run(args: argparse.Namespace, run: Run) -> None:
         with executor, Display(messages(), todo, pace, executor.slots) as runner.display:
             summary = runner.go(executor)
     _conclude(summary, run.study.name)
+
+
+def _tell_unfound(cells: Sequence[Cell], run: Run) -> None:
+    """Says which cells cannot be measured, because their pyramids are found when they run."""
+    from ..lab.study.grid import unfound
+
+    waiting = unfound(cells, run.records.get)
+    if waiting:
+        names = ", ".join(cell.name for cell in waiting[:5]) + (", ..." if len(waiting) > 5 else "")
+        say(
+            f"not measured, because a pyramid is known only when its cell is done: {len(waiting)} cells ({names}); run "
+            "them first, then measure again"
+        )
 
 
 def _executor(args: argparse.Namespace, work: partial[dict[str, Any]], site: Site) -> Executor:
@@ -207,12 +227,22 @@ def _status(args: argparse.Namespace, run: Run) -> None:
 
 
 def _table(args: argparse.Namespace, run: Run) -> None:
+    from ..lab.study.lost import lost_table, markdown_lost, rich_lost
     from ..lab.study.table import markdown, rich_table, tabulate
 
     try:
         targets = None if args.at is None else [float(part) for part in args.at.split(",")]
     except ValueError as error:
         raise UsageError(f"--at takes numbers with commas between, got {args.at!r}") from error
+    if args.lost:
+        lost = lost_table(run, args.axis, targets, _metric(args))
+        if args.json:
+            print_json(lost.to_dict())
+        elif args.markdown:
+            print(markdown_lost(lost))
+        else:
+            Console().print(rich_lost(lost))
+        return
     table = tabulate(run.results(args.axis, _metric(args)), args.axis, run.titles, targets, args.metric)
     if args.json:
         print_json({"study": run.study.name, **table.to_dict()})

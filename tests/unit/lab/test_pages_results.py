@@ -230,6 +230,15 @@ def test_the_prize_counts_measurements_of_all_tasks_only(load, table_rows):
     assert [row[1] for row in table_rows(results.closeness([run]))[1:]] == ["ideal"]
 
 
+def test_the_speed_of_a_configuration_is_over_all_seeds(load):
+    def found_by_seed(cell):  # two seeds can find different pyramids
+        value, over_c, over_a = score(cell) or (0.5, 3.0, 9.0)
+        return value, over_c if cell.is_dense else over_c + cell.seed, over_a
+
+    (half, *_) = (point for point in points(load("prize-1", score=found_by_seed)) if point.configuration == HALF)
+    assert half.speeds["ideal-c"] == (pytest.approx(2.4), pytest.approx(2.4))  # 2x and 3x
+
+
 @pytest.mark.parametrize(
     ("speed", "change", "found"),
     [

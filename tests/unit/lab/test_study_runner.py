@@ -351,7 +351,7 @@ def test_the_display_follows_a_run(tmp_path):
 
 def test_measurements_run_once_for_all_seeds_fail_and_are_resumed(tmp_path):
     cells, store = read_study({**SPEC, "seeds": [0, 1]}).cells(TASKS), Store(tmp_path / "s.jsonl")
-    wanted = measurements(cells, PLAN)
+    wanted = measurements(cells, {}.get, PLAN)
     first = [cell for cell in cells if not cell.is_dense and cell.seed == 0]
     assert list(wanted.values()) == first
 
@@ -373,10 +373,10 @@ def test_measurements_run_once_for_all_seeds_fail_and_are_resumed(tmp_path):
     assert Runner(wanted, store, again=True).plan() == wanted
     status = status_of(cells, store, PLAN)
     error = {"id": bad.id, "name": bad.name, "state": "not measured", "error": "ValueError: it broke"}
-    assert status["measured"] == {"done": 3, "left": 0, "failed": [error]}
+    assert status["measured"] == {"done": 3, "left": 0, "waiting": 0, "failed": [error]}
     assert "3 of 4 measured" in status_table("s", status).title
     assert Runner(wanted, store, retry=True).go(Executor(partial(note, folder=tmp_path))).done == [bad]
-    assert status_of(cells, store, PLAN)["measured"] == {"done": 4, "left": 0, "failed": []}
+    assert status_of(cells, store, PLAN)["measured"] == {"done": 4, "left": 0, "waiting": 0, "failed": []}
 
 
 @pytest.mark.parametrize(

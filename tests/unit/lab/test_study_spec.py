@@ -12,7 +12,7 @@ from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.errors import ExperimentError
 from pyramid_bert.lab.glue.tasks import TASKS
 from pyramid_bert.lab.study.cell import method_of, pyramid_config, train_settings
-from pyramid_bert.lab.study.grid import measurements, schedule_name, settled
+from pyramid_bert.lab.study.grid import measurements, schedule_name, settled, unfound
 from pyramid_bert.lab.study.methods import METHODS
 from pyramid_bert.lab.study.preflight import _check_fit, all_cells
 from pyramid_bert.lab.study.spec import load_study, read_study
@@ -173,11 +173,14 @@ def test_methods_that_find_a_pyramid_take_speed_ups():
     assert (taught.schedule, taught.speedup, taught.together, elastic.together) == (None, 2.5, (), (1.5, 2.5))
     assert taught.dense == elastic.dense == every[0].key
     assert taught.weight < found["sst2 Taught 1.5x seed 0"].weight < every[0].weight
-    assert measurements(every, PLAN) == {}  # their pyramids are not known yet
+    assert measurements(every, {}.get, PLAN) == {}  # their pyramids are not known yet
     pyramid = PyramidConfig(schedule=Schedule.exponential(0.5, 3), selector="cluster", rest_from=4)
     known = settled(taught, {"pyramid": pyramid.to_dict()})
     assert (known.schedule, known.settings["rest_from"]) == (pyramid.schedule, 4)
-    assert len(measurements([known, settled(elastic, {"pyramid": pyramid.to_dict()})], PLAN)) == 1
+    records = {cell.key: {"pyramid": pyramid.to_dict()} for cell in (taught, elastic)}
+    assert measurements(every, records.get, PLAN) == {known.measurement(PLAN): taught}  # the first of those alike
+    waiting = unfound(every, records.get)
+    assert {cell.name for cell in waiting} == set(found) - {taught.name, elastic.name}
     assert settled(taught, None) is taught
     mine = {"methods": ["mine"], "configurations": {"speed": [2]}, "tasks": {"sst2": {}}}
     with pytest.raises(ExperimentError, match="unknown setting of mine 'placement'"):

@@ -20,6 +20,7 @@ from ..report.collect import best_axis, collect_results
 from ..report.figures import importance, study_figure, styled
 from ..report.grids import ablations, number
 from ..study.grid import Cell, schedule_name
+from ..study.lost import lost_table, markdown_lost
 from ..study.methods import DENSE
 from ..study.runs import Point, Run, points
 from ..study.table import NOTHING, Estimate, StudyTable, columns_of, duration, markdown, target_name
@@ -323,6 +324,14 @@ def prize(run: Run) -> str:
     head = ["method", "configuration", "points lost", "measured over c", "ideal over c"]
     words = f"{left} configurations are not done on all tasks, and not shown." if left else ""
     return joined([table(head, rows, left=2) if rows else "", words])
+
+
+def wanted(run: Run) -> str:
+    """Points lost at the speed-ups that a study asks pyramids for, done or not; empty for studies that ask for none."""
+    if not run.study.speedups:
+        return ""
+    command = f"pyramid-bert study table {run.file} --lost --markdown"
+    return joined([markdown_lost(lost_table(run, "ideal-c")), f"```sh\n{command}\n```"])
 
 
 def closeness(runs: Sequence[Run]) -> str:

@@ -40,11 +40,12 @@ from ...tune.taught import METHOD, train_pyramid
 from ..glue.tasks import load_task
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS, run_arena
-from .grid import Cell
+from .grid import Cell, settled
 
 FORMAT = 1
 POLL_SECONDS = 1.0
 _RECORD = "record.json"
+_STARTED_FROM = "dense.json"  # beside an elastic model: the record of the dense model that it was made of
 SAMPLE_SEED = 0  # all seeds of a study train on the same rows
 
 
@@ -79,6 +80,10 @@ class Site:
         """
         made_of = f"{self.weights[:10]}-{self.rows[cell.task]['train'][:10]}"
         return Path(self.work) / "dense" / made_of / (cell.dense or cell.key)
+
+    def elastic_folder(self, cell: Cell) -> Path:
+        """Where the elastic model of a cell is kept; the cells of all its speed-ups share it."""
+        return self.dense_folder(cell).parent / dataclasses.replace(cell, speedup=cell.together[0]).key
 
     def has_dense(self, cell: Cell) -> bool:
         """Whether that classifier is there; True for Long Range Arena, where none are kept or needed."""
@@ -152,7 +157,10 @@ def _run_classifier(
     start = time.perf_counter()
     train, dev = tables(cell, site.data)
     made = _given if cell.speedup is None else _elastic if cell.together else _taught
+    compared = _text_of(site.dense_folder(cell) / _RECORD) if cell.dense else None  # now: it can be trained again
     classifier, seconds = made(cell, site, settings, train)
+    if cell.together:  # it may have been made of an earlier dense model
+        compared = _text_of(site.elastic_folder(cell) / _STARTED_FROM)
     metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=STUDY_TASKS[cell.task].eval_batch_size)
     lengths = [len(item) for item in classifier.encode(dev.texts)]
     facts = {
@@ -161,6 +169,8 @@ def _run_classifier(
         "rows": {"train": len(train.texts), "dev": len(dev.texts)},
         "data": {"train": table_hash(train), "dev": table_hash(dev)},
     }
+    if compared is not None:
+        facts["dense"] = json.loads(compared)["metrics"]
     return classifier, metrics, facts
 
 
@@ -194,12 +204,11 @@ def _taught(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tu
 def _elastic(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tuple[PyramidClassifier, float]:
     """The elastic model at the wanted speed-up. The first of the cells that share it trains it, and has its seconds."""
     assert cell.speedup is not None
-    start = time.perf_counter()
-    whole = dataclasses.replace(cell, speedup=cell.together[0])  # stands for them all
-    folder = site.dense_folder(cell).parent / whole.key
+    start, folder = time.perf_counter(), site.elastic_folder(cell)
     with waiting(folder):
         trains = not (folder / "classifier.json").is_file()
         if trains:
+            before = _text_of(site.dense_folder(cell) / _RECORD)
             dense, slowest, fastest = (
                 PyramidClassifier.load(site.dense_folder(cell)),
                 cell.together[0],
@@ -214,19 +223,29 @@ def _elastic(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> t
             made = train_elastic(dense, slowest, fastest, train.texts, train.labels, **how)
             with replacing_folder(folder) as scratch:
                 made.save(scratch)
+                if before is not None:
+                    write_text(scratch / _STARTED_FROM, before)
     classifier = PyramidClassifier.load(folder)
     classifier.speed = cell.speedup
     return classifier, time.perf_counter() - start if trains else 0.0
 
 
-def run_measurement(cell: Cell, site: Site, plan: Mapping[str, int]) -> dict[str, Any]:
-    """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev."""
-    if cell.schedule is None:
+def run_measurement(
+    cell: Cell, site: Site, plan: Mapping[str, int], records: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The record of a speed measurement: the pretrained model, dense and as the cell's pyramid, on rows of dev.
+
+    `records` has the cells that are done, by key: the pyramid of a wanted speed-up is the one in its cell's record.
+    """
+    known = settled(cell, records.get(cell.key))
+    if known.is_dense:
         raise PyramidError("a dense cell has nothing to measure: it is a side of every measurement")
+    if known.schedule is None:
+        raise PyramidError(f"{cell.name} is not done, so its pyramid is not known; run it first")
     start = time.perf_counter()
     site.use_threads()
     rows = sample_rows(tables(cell, site.data)[1], plan["rows"], SAMPLE_SEED)
-    dense, pyramid, tokenizer = model_pair(site.model, "", cell.schedule, dict(cell.settings))
+    dense, pyramid, tokenizer = model_pair(site.model, "", known.schedule, dict(known.settings))
     workload = Workload.from_texts(
         tokenizer,
         rows.texts,
@@ -351,6 +370,11 @@ def _kept_record(cell: Cell, site: Site) -> dict[str, Any] | None:
     record = json.loads(file.read_text(encoding="utf-8")) if site.has_dense(cell) and file.is_file() else {}
     same = {"format": FORMAT, "id": cell.id, "weights": site.weights, "data": site.rows[cell.task]}
     return record if same == {name: record.get(name) for name in same} else None
+
+
+def _text_of(file: Path) -> str | None:
+    """What a file holds, or None when it is not there."""
+    return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
 def _keep(classifier: PyramidClassifier, record: dict[str, Any], folder: Path) -> None:

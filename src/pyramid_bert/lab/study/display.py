@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.table import Table
 
 from ...progress import Bar
-from .grid import Cell, measurements, settled
+from .grid import Cell, measurements, unfound
 from .store import STATES, Store
 from .table import duration
 
@@ -125,9 +125,7 @@ def status_of(cells: Sequence[Cell], store: Store, plan: Mapping[str, int] | Non
     return {
         "total": {state: total[state] for state in STATES},
         "seconds_left": Pace(jobs, store).seconds(unfinished) if unfinished else 0.0,
-        "measured": None
-        if plan is None
-        else _measured(measurements((settled(cell, store.done(cell.key)) for cell in cells), plan), store),
+        "measured": None if plan is None else _measured(cells, store, plan),
         "groups": [
             {"task": task, "method": method, **{state: count[state] for state in STATES}}
             for (task, method), count in groups.items()
@@ -142,11 +140,13 @@ def _entry(cell: Cell, state: str, record: Mapping[str, Any] | None) -> dict[str
     return {"id": cell.id, "name": cell.name, "state": state, **reason}
 
 
-def _measured(wanted: Mapping[str, Cell], store: Store) -> dict[str, Any]:
+def _measured(cells: Sequence[Cell], store: Store, plan: Mapping[str, int]) -> dict[str, Any]:
+    wanted = measurements(cells, store.done, plan)
     states = {key: store.status(key) for key in wanted}
     count = Counter(states.values())
     failed = [_entry(wanted[key], "not measured", store.read(key)) for key in wanted if states[key] == "failed"]
-    return {"done": count["done"], "left": count[None], "failed": failed}
+    waiting = len(unfound(cells, store.done))
+    return {"done": count["done"], "left": count[None], "waiting": waiting, "failed": failed}
 
 
 def status_table(name: str, status: dict[str, Any]) -> Table:
@@ -156,6 +156,7 @@ def status_table(name: str, status: dict[str, Any]) -> Table:
     title = f"{name}: {counts}; {_time_left(status['seconds_left'])} left, one cell at a time"
     if measured is not None:
         title += f"; {measured['done']} of {measured['done'] + measured['left'] + len(measured['failed'])} measured"
+        title += f", {measured['waiting']} pyramids not found yet" if measured["waiting"] else ""
     groups = {(group["method"], group["task"]): group for group in status["groups"]}
     tasks = list(dict.fromkeys(task for _, task in groups))
     table = Table(title=title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -149,13 +149,25 @@ def settled(cell: Cell, record: Mapping[str, Any] | None) -> Cell:
     return replace(cell, schedule=schedule, settings=settings, speedup=None, together=())
 
 
-def measurements(cells: Iterable[Cell], measure: Mapping[str, Any]) -> dict[str, Cell]:
-    """Key of each speed measurement -> the first cell that it belongs to. Cells are `settled`."""
+def measurements(
+    cells: Iterable[Cell], done: Callable[[str], Mapping[str, Any] | None], measure: Mapping[str, Any]
+) -> dict[str, Cell]:
+    """Key of each speed measurement -> the first cell that it belongs to, as the experiment has it.
+
+    `done` gives the record of a cell that is done, by its key. Where a pyramid is found for a wanted speed-up, the
+    measurement is of the one in the record, and a cell that is not done has none.
+    """
     found: dict[str, Cell] = {}
     for cell in cells:
-        if cell.schedule is not None:
-            found.setdefault(cell.measurement(measure), cell)
+        known = settled(cell, done(cell.key))
+        if known.schedule is not None:
+            found.setdefault(known.measurement(measure), cell)
     return found
+
+
+def unfound(cells: Iterable[Cell], done: Callable[[str], Mapping[str, Any] | None]) -> list[Cell]:
+    """The cells whose pyramids are not known yet, so that their speeds cannot be measured."""
+    return [cell for cell in cells if cell.speedup is not None and done(cell.key) is None]
 
 
 def _mean_share(schedule: Schedule) -> float:

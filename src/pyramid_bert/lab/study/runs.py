@@ -12,7 +12,7 @@ from typing import Any
 from ..lra.presets import LRA_NAMES
 from .arena import STUDY_TASKS
 from .experiment import Study
-from .grid import Cell, measurements, settled
+from .grid import Cell, measurements
 from .methods import DENSE, in_order
 from .spec import load_study
 from .store import Store
@@ -59,8 +59,8 @@ class Run:
     def measurements(self) -> dict[str, dict[str, Any] | None]:
         """The records of the speed measurements that the experiment asks for, None where there is none."""
         plan = self.study.measure
-        cells = (settled(cell, self.records.get(cell.key)) for cell in self.cells)
-        return {key: self.store.done(key) for key in measurements(cells, plan)} if plan else {}
+        wanted = measurements(self.cells, self.records.get, plan) if plan else {}
+        return {key: self.store.done(key) for key in wanted}
 
     @property
     def measured(self) -> bool:
@@ -97,9 +97,17 @@ def all_runs(experiments: Path, results: Path) -> list[Run]:
 
 
 def against_dense(results: Sequence[Result]) -> list[Result]:
-    """The results less the dense one of the same task and seed; those without one are left out."""
-    dense = {(r.task, r.seed): r.value for r in results if r.method == DENSE}
-    return [replace(r, value=r.value - dense[r.task, r.seed]) for r in results if (r.task, r.seed) in dense]
+    """The results less the dense model that each was made of; its own record says what that scored.
+
+    Where it does not, the dense result of the same task and seed counts. Results without either are left out.
+    """
+    latest = {(r.task, r.seed): r.value for r in results if r.method == DENSE}
+    dense = [latest.get((r.task, r.seed)) if r.dense is None else r.dense for r in results]
+    return [
+        replace(r, value=r.value - before, dense=before)
+        for r, before in zip(results, dense, strict=True)
+        if before is not None
+    ]
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ class Point:
         method: Its name.
         configuration: The short name of its schedule.
         change: The metric less dense's: mean over tasks, seed by seed, then over seeds.
-        speeds: Axis -> the speed-up on each task; empty unless it is known for all of them.
+        speeds: Axis -> the speed-up on each task, the harmonic mean over seeds; empty unless it is known for all.
     """
 
     method: str
@@ -148,6 +156,11 @@ def points(run: Run) -> list[Point]:
 
 
 def _by_task(results: Sequence[Result], tasks: Collection[str]) -> tuple[float, ...]:
-    """The speed-up on each task, the same for all seeds; empty unless it is known for all of them."""
-    speeds = {r.task: r.x for r in results if r.x is not None}
-    return tuple(speeds[task] for task in tasks) if len(speeds) == len(tasks) else ()
+    """The speed-up on each task, over seeds: they can find different pyramids. Empty unless all are known."""
+    speeds: dict[str, list[float | None]] = {task: [] for task in tasks}
+    for result in results:
+        speeds[result.task].append(result.x)
+    known = [[x for x in found if x is not None] for found in speeds.values()]
+    if any(len(some) < max(1, len(found)) for some, found in zip(known, speeds.values(), strict=True)):
+        return ()
+    return tuple(harmonic_mean(found) for found in known)

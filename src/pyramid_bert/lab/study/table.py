@@ -36,7 +36,11 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Result:
-    """One finished cell: its metric, and its place `x` on an axis; None if that was not measured."""
+    """One finished cell: its metric, and its place `x` on an axis; None if that was not measured.
+
+    `dense` is the metric of the dense model that it was made of. None if its record does not say: then the dense
+    record of the same task and seed is meant.
+    """
 
     task: str
     method: str
@@ -44,6 +48,7 @@ class Result:
     seed: int
     value: float
     x: float | None
+    dense: float | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,15 @@ def collect(
             [settled(cell, record) for cell, record in done], store, axis.replace("measured-", "over_"), plan
         )
     return [
-        Result(cell.task, cell.method, cell.configuration, cell.seed, _value(cell, record, metric), place)
+        Result(
+            cell.task,
+            cell.method,
+            cell.configuration,
+            cell.seed,
+            _value(cell, record, metric),
+            place,
+            dense=_started_from(record, metric),
+        )
         for (cell, record), place in zip(done, places, strict=True)
     ]
 
@@ -134,6 +147,14 @@ def _value(cell: Cell, record: Mapping[str, Any], metric: str | None) -> float:
             f"{cell.task} has no {metric}; it has {', '.join(known)}. Leave out --metric to have each task's own"
         )
     return float(record["metrics"][metric] or 0.0)  # an undefined correlation counts 0, as in the task's own
+
+
+def _started_from(record: Mapping[str, Any], metric: str | None) -> float | None:
+    """The metric of the dense model that a pyramid was made of; None if the record does not say.
+
+    The record of a dense model that is trained again replaces the earlier one; pyramids made of that one stay.
+    """
+    return float(record["dense"][metric or record["metric"]] or 0.0) if "dense" in record else None
 
 
 def _counted(cell: Cell, record: Mapping[str, Any], group: str, key: str) -> float | None:
