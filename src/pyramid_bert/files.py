@@ -18,10 +18,13 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from safetensors import SafetensorError
-
 from .boundary import one_line
 from .errors import PyramidError
+
+try:
+    from safetensors import SafetensorError
+except ImportError:  # exported models run without it
+    SafetensorError = OSError  # type: ignore[misc, assignment]
 
 try:
     import fcntl

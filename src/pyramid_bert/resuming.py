@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,11 @@ def digest_of(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             found.update(chunk)
     return found.hexdigest()
+
+
+def digests_of(paths: Iterable[Path]) -> dict[str, str]:
+    """A digest of each of the files among these paths, by its name."""
+    return {path.name: digest_of(path) for path in sorted(paths) if path.is_file()}
 
 
 def check_same_run(

@@ -11,7 +11,8 @@ from helpers import output, run
 
 from pyramid_bert import PyramidClassifier
 from pyramid_bert.cli import COMMANDS, main
-from pyramid_bert.cli.options import print_json, steps_shown
+from pyramid_bert.cli.options import print_json
+from pyramid_bert.counting import steps_shown
 from pyramid_bert.errors import DataError, PyramidError
 
 

@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a module may import those in the groups below its own, and its neighbours in a group.
 LAYERS = [
     {"errors", "version", "_moved"},
-    {"checks", "cores", "files", "boundary", "estimator", "progress", "resuming"},
+    {"checks", "cores", "files", "boundary", "estimator", "progress", "counting", "resuming"},
     {"schedule", "cost"},
     {"core"},
     {"config"},

@@ -21,9 +21,10 @@ from rich.table import Table
 
 from ..boundary import printable
 from ..checks import check_number
+from ..counting import steps_shown
 from ..errors import UsageError
 from . import options
-from .options import numbers, steps_shown
+from .options import numbers
 
 if TYPE_CHECKING:
     from ..bench.ledger import Ledger

@@ -16,11 +16,12 @@ from rich.table import Table
 
 from ..checks import check_choice
 from ..cores import cores
+from ..counting import steps_shown
 from ..errors import PyramidError, UsageError
 from ..lab.lra.presets import BACKBONES, TASKS, preset_for
 from ..lab.study.methods import DENSE, METHODS
 from ..schedule.base import Schedule
-from .options import add_device_option, add_json_option, print_json, report, say, steps_shown, usage_errors
+from .options import add_device_option, add_json_option, print_json, report, say, usage_errors
 
 DIFFICULTIES = ("easy", "intermediate", "hard")
 EPILOG = """examples:

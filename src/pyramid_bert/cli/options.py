@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
@@ -17,7 +17,6 @@ from ..checks import check_number
 from ..cost import PLACEMENTS
 from ..errors import PyramidError, UnknownNameError, UsageError
 from ..files import to_json
-from ..progress import Bar
 from ..schedule.base import Schedule
 
 if TYPE_CHECKING:
@@ -93,18 +92,39 @@ def add_speed_option(parser: argparse.ArgumentParser) -> None:
 
 def load_classifier(args: argparse.Namespace) -> PyramidClassifier:
     """The classifier that a call names, on its device, at its speed and optimized as it says."""
-    from ..classifier import PyramidClassifier
+    from ..export.classifier import is_exported
 
-    classifier = PyramidClassifier.load(args.model, device=device_from(args))
+    classifier = _exported(args) if is_exported(args.model) else _in_torch(args)
     if args.max_length is not None:
         check_number("--max-length", args.max_length, 2, whole=True, error=UsageError)
         classifier.max_length = args.max_length
     if args.speed is not None:
         classifier.speed = args.speed
         say(f"running at {classifier.speed:.2f}x")
+    return classifier
+
+
+def _in_torch(args: argparse.Namespace) -> PyramidClassifier:
+    from ..classifier import PyramidClassifier
+
+    classifier = PyramidClassifier.load(args.model, device=device_from(args))
     if getattr(args, "optimize", None):
         classifier.optimize(args.optimize)
     return classifier
+
+
+def _exported(args: argparse.Namespace) -> PyramidClassifier:
+    """An exported classifier, which has the verbs of the commands that predict. It needs no torch."""
+    from ..export.classifier import ExportedClassifier
+
+    if args.device not in ("auto", "cpu"):
+        raise UsageError(
+            f"{args.model} holds an exported model, which runs on the CPU; leave out --device {args.device}"
+        )
+    for option in ("optimize", "fallback"):
+        if getattr(args, option, None) is not None:
+            raise UsageError(f"--{option} is for models in torch, and {args.model} holds an exported one; leave it out")
+    return cast("PyramidClassifier", ExportedClassifier.load(args.model))
 
 
 def add_optimize_option(parser: Any) -> None:
@@ -351,14 +371,6 @@ def json_text(value: Any, **form: Any) -> str:
     """JSON in which everything is escaped that a terminal could take for a command."""
     text = to_json(value, ensure_ascii=False, **form)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-
-
-@contextmanager
-def steps_shown(title: str, total: int) -> Iterator[Callable[..., None]]:
-    """Progress on stderr, and what moves it: by one, or by the number given."""
-    with Bar() as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda count=1: bar.advance(task, count)
 
 
 def messages() -> Console:

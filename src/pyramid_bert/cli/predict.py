@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..boundary import printable
+from ..counting import steps_shown
 from ..errors import DataError, PyramidError, UsageError
 from ..version import __version__
 from . import options
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
     if args.fallback is not None:
         _check_certificate(classifier, args.model)
     _check_lengths(classifier, args)
-    with options.steps_shown("predicting", rows) as advance:
+    with steps_shown("predicting", rows) as advance:
 
         def label(texts: list[Text]) -> list[dict[str, Any]]:
             order = sorted(range(len(texts)), key=lambda i: len("".join(texts[i])))
@@ -141,14 +142,13 @@ def _chunks(args: argparse.Namespace) -> Iterator[list[tuple[int, Text]]]:
 
 def _check_lengths(classifier: PyramidClassifier, args: argparse.Namespace) -> None:
     """Raises for a text that is too long for the model, before any is labelled. A token has at least a character."""
-    from ..families import positions_of
     from ..text.tables import Table
 
     if classifier.max_length is not None:
         return
     source = args.data or "the texts of this call"
     for chunk in _chunks(args):
-        long = [(number, text) for number, text in chunk if len("".join(text)) > positions_of(classifier.model) - 3]
+        long = [(number, text) for number, text in chunk if len("".join(text)) > classifier.positions - 3]
         if long:
             table = Table([text for _, text in long], [], source=source, numbers=[number for number, _ in long])
             options.encoded(classifier, table, options.SHORTEN)
@@ -175,17 +175,28 @@ def _record(args: argparse.Namespace) -> dict[str, Any]:
 
     Batch size and device are left out: they change answers by no more than rounding.
     """
-    from ..certificate import FILE
-    from ..families.loading import model_digests
-
-    model = model_digests(args.model)
-    certificate = model.pop(FILE, None)
+    model, certificate = _digests(args.model)
     return {
         "model": model,
         "certificate": None if args.fallback is None else certificate,
         **{f"--{name}": getattr(args, name.replace("-", "_")) for name in _RESULT_OPTIONS},
         "version of pyramid-bert": __version__,
     }
+
+
+def _digests(path: str) -> tuple[dict[str, str], str | None]:
+    """A digest of each file of a model, and that of its certificate. An exported model needs no torch for it."""
+    from ..export.classifier import is_exported
+    from ..resuming import digests_of
+
+    if is_exported(path):
+        return digests_of(Path(path).iterdir()), None
+    from ..certificate import FILE
+    from ..families.loading import model_digests
+
+    model = model_digests(path)
+    certificate = model.pop(FILE, None)
+    return model, certificate
 
 
 def _check_certificate(classifier: PyramidClassifier, model: str) -> None:

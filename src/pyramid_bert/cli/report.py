@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..counting import steps_shown
 from ..errors import NoDataError, UsageError
 from ..files import check_writable, check_writable_file, write_text
-from .options import add_device_option, add_json_option, print_json, say, steps_shown
+from .options import add_device_option, add_json_option, print_json, say
 
 if TYPE_CHECKING:
     from ..lab.report.collect import Results

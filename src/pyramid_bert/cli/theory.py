@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from ..counting import steps_shown
 from ..errors import UsageError
 from .options import (
     add_data_options,
@@ -27,7 +28,6 @@ from .options import (
     pyramid_settings_from,
     read_data,
     schedule_from,
-    steps_shown,
 )
 
 if TYPE_CHECKING:

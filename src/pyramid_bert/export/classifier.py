@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,11 +20,10 @@ from ..config import PyramidConfig
 from ..core.loop import Half, Recorder
 from ..core.record import Radii, Trace
 from ..core.selectors import Grouper, get_selector
+from ..counting import steps_shown
 from ..errors import CheckpointError, PyramidError
-from ..explain.explanation import Explanation, explanation_of
 from ..front import Front, WithSpeed
 from ..planning import plan_and_reducer
-from ..progress import Bar
 from ..runtimes.graphs import Graph, Graphs
 from ..runtimes.registry import get_runtime
 from ..schedule.base import Schedule
@@ -35,7 +34,13 @@ from ..text.tables import Text
 from .record import AGAIN, FILE, SENSITIVITY, TOKENIZER, Export, Way
 from .words import Words
 
+if TYPE_CHECKING:
+    from ..explain.explanation import Explanation
+
 HALVES: tuple[Half, ...] = ("attention", "feed_forward")  # of the families that can be exported
+
+# What a classifier in torch has beside its model, which every other command asks for.
+_IN_TORCH = ("model", "fit", "save", "export", "optimize", "certificate", "new_head")
 
 
 class ExportedClassifier(WithSpeed, Predictor):
@@ -46,7 +51,7 @@ class ExportedClassifier(WithSpeed, Predictor):
         clf.predict(["a fine film"])
 
     Attributes:
-        export: What was exported.
+        record: What was exported.
         labels: What the model predicts.
         max_length: Texts are cut to this many tokens; None refuses texts that are too long for the model.
         front: The speeds of an elastic model, which `speed` chooses from; None for a model with one speed.
@@ -61,7 +66,7 @@ class ExportedClassifier(WithSpeed, Predictor):
         max_length: int | None = None,
         front: Front | None = None,
     ) -> None:
-        self.export, self.labels, self.max_length, self.front = export, labels, max_length, front
+        self.record, self.labels, self.max_length, self.front = export, labels, max_length, front
         self.tokenizer, self._folder = tokenizer, folder
         self._take(export.ways[0])
 
@@ -86,7 +91,7 @@ class ExportedClassifier(WithSpeed, Predictor):
 
     def become(self, settings: PyramidConfig) -> None:
         """Runs as another pyramid of the front from now on."""
-        self._take(next(way for way in self.export.ways if way.pyramid == settings))
+        self._take(next(way for way in self.record.ways if way.pyramid == settings))
 
     def _take(self, way: Way) -> None:
         self._way, self._graphs = way, self._folder.graphs(way)
@@ -94,7 +99,7 @@ class ExportedClassifier(WithSpeed, Predictor):
     @property
     def positions(self) -> int:
         """The most tokens that the model reads."""
-        return self.export.positions
+        return self.record.positions
 
     def encode(self, texts: Iterable[Any], *, where: Where | None = None, remedy: str = CUT) -> list[Encoded]:
         """The texts as token ids, at their true lengths; see `PyramidClassifier.encode`."""
@@ -120,15 +125,14 @@ class ExportedClassifier(WithSpeed, Predictor):
             raise PyramidError("an exported pyramid cannot run again with all tokens; use the model that was exported")
         items, radii = self.encode(texts), self._radii() if radius else None
         logits = np.zeros((len(items), self.known_labels().outputs), dtype=np.float32)
-        found = np.zeros((len(items), self.export.layers), dtype=np.float32)
+        found = np.zeros((len(items), self.record.layers), dtype=np.float32)
         batches = sorted_batches([len(item) for item in items], batch_size)
-        with Bar(shown=progress) as bar:
-            task = bar.add_task("predicting", total=len(batches))
+        with steps_shown("predicting", len(batches), shown=progress) as step:
             for rows in batches:
                 logits[rows] = self._logits([items[i] for i in rows], radii)
                 if radii is not None:
                     found[rows] = radii.coverage.radius
-                bar.advance(task)
+                step()
         return Answers(logits, found if radius else None)
 
     def explain(self, text: Text) -> Explanation:
@@ -136,24 +140,32 @@ class ExportedClassifier(WithSpeed, Predictor):
 
         What the model would say with all tokens is not known: that needs the model that was exported.
         """
+        from ..explain.explanation import explanation_of  # it is drawn by rich, which nothing else here needs
+
         if self.settings is None:
             raise PyramidError("a dense model drops no token, so there is nothing to explain; export a pyramid")
         (item,), trace = self.encode([text]), Trace()
         logits = self._logits([item], trace)
         tokens = tuple(self.tokenizer.convert_ids_to_tokens(item.input_ids))
-        return explanation_of(text, tokens, trace, self.export.layers, self.known_labels(), self.settings, logits)
+        return explanation_of(text, tokens, trace, self.record.layers, self.known_labels(), self.settings, logits)
+
+    def __getattr__(self, name: str) -> Any:
+        """Only what the class lacks is asked for here."""
+        if name in _IN_TORCH:
+            raise PyramidError(f"an exported model has no {name!r}; use the model that was exported")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _logits(self, items: list[Encoded], record: Recorder | None = None) -> Any:
         """(B, C) of a batch."""
-        batch = padded(items, self.export.pad_id)
-        types = batch.get("token_type_ids") if self.export.types else None
+        batch = padded(items, self.record.pad_id)
+        types = batch.get("token_type_ids") if self.record.types else None
         seed = 0 if self.settings is None else self.settings.seed
         return self._graphs(batch["input_ids"], types, [len(item) for item in items], record, seed=seed)[0]
 
     def _radii(self) -> Radii:
         if self.settings is None or isinstance(get_selector(self.settings.selector), Grouper):
             raise PyramidError("only a pyramid that keeps tokens as they are has a covering radius; leave it out")
-        return Radii(self.export.layers)
+        return Radii(self.record.layers)
 
 
 @dataclass(frozen=True, eq=False)

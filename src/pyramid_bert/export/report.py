@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..bench.timing import time_interleaved
+from ..counting import steps_shown
 from ..errors import PyramidError
-from ..progress import Bar
 from ..text.batches import Encoded
 from ..text.metrics import metrics_of
 from .classifier import ExportedClassifier
@@ -69,7 +69,7 @@ def measure(
     progress: bool = False,
 ) -> ExportReport:
     """Runs both classifiers on the texts, and times them in turn on some."""
-    report = ExportReport(Path(), exported.export.runtime, exported.export.precision)
+    report = ExportReport(Path(), exported.record.runtime, exported.record.precision)
     if not items:
         return report
     before, after = (one.predict_logits(items, batch_size=batch_size) for one in (classifier, exported))
@@ -78,9 +78,8 @@ def measure(
         name: lambda one=one: one.predict_logits(some, batch_size=batch_size)
         for name, one in {"torch": classifier, "exported": exported}.items()
     }
-    with Bar(shown=progress) as bar:
-        task = bar.add_task("measuring, in turn", total=2 * (_ROUNDS + 1))
-        timing = time_interleaved(runs, rounds=_ROUNDS, after_each=lambda: bar.advance(task))
+    with steps_shown("measuring, in turn", 2 * (_ROUNDS + 1), shown=progress) as step:
+        timing = time_interleaved(runs, rounds=_ROUNDS, after_each=step)
     return replace(
         report,
         rows=len(items),

@@ -13,12 +13,12 @@ import torch
 
 from ..checks import check_number, check_path
 from ..config import PyramidConfig
+from ..counting import steps_shown
 from ..errors import DataError, UnsupportedModelError
 from ..families import base_model, family_of, has_head, positions_of, pyramid_settings
 from ..files import check_replaceable, only_writer, replacing_folder, write_text
 from ..front import FILE as FRONT
 from ..planning import plan_and_reducer
-from ..progress import Bar
 from ..runtimes.registry import Runtime, get_runtime
 from ..runtimes.stretches import Stretch, example, stretches_of
 from ..schedule.base import Schedule
@@ -144,15 +144,14 @@ def _write(
         types=types,
         ways=ways,
     )
-    with Bar(shown=progress) as bar:
-        task = bar.add_task("writing graphs", total=len(stretches) * (2 if precision == "int8" else 1))
+    with steps_shown("writing graphs", len(stretches) * (2 if precision == "int8" else 1), shown=progress) as step:
         with torch.no_grad():
             for file, stretch in stretches.items():
                 given = example(stretch, model.config.hidden_size, types=types)
                 runtime.functions.write(stretch, given, folder / file)
-                bar.advance(task)
+                step()
         if precision == "int8":
-            _quantize(folder, made, runtime, items, lambda: bar.advance(task))
+            _quantize(folder, made, runtime, items, step)
     return replace(made, precision=precision)
 
 

@@ -12,7 +12,7 @@ from ..boundary import printable, translating
 from ..checks import check_choice
 from ..errors import CheckpointError
 from ..files import moved_aside
-from ..resuming import digest_of
+from ..resuming import digests_of
 from .intake import (
     FETCH_AGAIN,
     check_complete,
@@ -66,8 +66,7 @@ def load_model(
 def model_digests(path: str | Path) -> dict[str, str]:
     """A digest of each file that a model can be loaded from, by its name: equal for equal models, wherever they are."""
     folder = model_folder(path)
-    files = {file for pattern in _FETCHED for file in folder.glob(pattern) if file.is_file()}
-    return {file.name: digest_of(file) for file in sorted(files)}
+    return digests_of({file for pattern in _FETCHED for file in folder.glob(pattern)})
 
 
 def load_config(folder: Path) -> Any:

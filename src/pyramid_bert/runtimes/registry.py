@@ -1,8 +1,8 @@
 """The table of runtimes that a model can be exported to: a name, its module, and what it can do. No torch.
 
 A module has `write(stretch, example, file)`, which needs torch, `quantize(source, target, rows)`,
-`load(file, precision, threads)`, which returns a `graphs.Graph`, and `check(precision)`, which raises what this machine
-or environment lacks.
+`load(file, precision, threads)`, which returns a `graphs.Graph`, `check(precision)`, which raises what this machine or
+environment lacks, and `slow(precision)`, which says what will be slow on it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class Runtime:
         if precision not in self.precisions:
             raise UnknownNameError(f"precision of {self.name}", precision, self.precisions)
         self.functions.check(precision)
+
+    def slow(self, precision: str) -> str | None:
+        """What will be slow on this machine, in a sentence; None if nothing is."""
+        found: str | None = self.functions.slow(precision)
+        return found
 
     @property
     def functions(self) -> Any:

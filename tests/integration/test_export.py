@@ -1,0 +1,209 @@
+"""`pyramid-bert export` and `clf.export`: what is measured, what is refused, int8, every speed of an elastic model."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import output, run
+
+import pyramid_bert
+from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule
+from pyramid_bert.errors import DataError
+from pyramid_bert.front import Front, Point
+from pyramid_bert.runtimes import openvino
+
+pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
+
+HALVING = Schedule.exponential(0.5, 2)
+
+
+@pytest.fixture(scope="module")
+def trained(learner_dir, sentiment):
+    """A small pyramid that has learned its task, and texts and labels that it has not seen."""
+    clf = PyramidClassifier(learner_dir, schedule=HALVING, selector="cluster", rest_from=3, max_length=24)
+    clf.fit(*sentiment(256, 0), epochs=6, learning_rate=2e-3, batch_size=16, progress=False)
+    return clf, *sentiment(120, 1)
+
+
+@pytest.fixture(scope="module")
+def saved(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    trained[0].save(folder)
+    return folder
+
+
+def test_what_changed_is_measured(trained, tmp_path):
+    clf, texts, labels = trained
+    report = clf.export(tmp_path / "fast", texts=texts, labels=labels)
+    assert (report.runtime, report.precision, report.rows) == ("openvino", "fp32", 120)
+    assert report.agreement == 1
+    assert 0 < report.largest_change < 1e-4
+    assert report.before == report.after == clf.evaluate(texts, labels)
+    assert report.before["accuracy"] > 0.7
+    assert report.speedup > 0
+    assert report.classifier.record.measured == report.to_dict()
+    without = clf.export(tmp_path / "fast").to_dict()  # replaced, and nothing to measure on
+    assert (without["rows"], without["agreement"], without["speedup"]) == (0, None, None)
+
+
+def test_int8(trained, tmp_path):
+    pytest.importorskip("nncf", reason="NNCF is not installed: pip install 'pyramid-bert[openvino]'")
+    clf, texts, labels = trained
+    report = clf.export(tmp_path / "small", precision="int8", texts=texts, labels=labels, force=True)
+    assert report.rows == 60  # the other half told the scales
+    assert report.agreement > 0.9
+    assert 1e-4 < report.largest_change < 1  # it is another precision, and no other model
+    clf.export(tmp_path / "whole")
+    logits = clf.predict_logits(texts)
+    assert np.abs(report.classifier.predict_logits(texts) - logits).mean() < 0.1 * np.abs(logits).mean()
+    sizes = [sum(file.stat().st_size for file in (tmp_path / name).glob("*.bin")) for name in ("small", "whole")]
+    assert sizes[0] < sizes[1]
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == sorted(
+        path.name for path in (tmp_path / "whole").iterdir()
+    )
+
+
+@pytest.mark.skipif("BF16" not in openvino._capabilities(), reason="this processor has no bf16")
+def test_bf16(trained, tmp_path):
+    clf, texts, labels = trained
+    report = clf.export(tmp_path / "fast", precision="bf16", texts=texts, labels=labels, tolerance=2)
+    assert report.agreement > 0.95
+    assert 1e-5 < report.largest_change < 0.2
+
+
+def test_without_bf16(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(openvino, "_capabilities", lambda: frozenset({"FP32"}))
+    with pytest.raises(PyramidError, match=r"this processor has no bf16 instructions .* use precision fp32 or int8"):
+        trained[0].export(tmp_path / "fast", precision="bf16")
+    assert "no 8-bit instructions" in openvino.slow("int8")
+    assert openvino.slow("fp32") is None
+
+
+def test_a_loss_is_refused(trained, tmp_path, monkeypatch):
+    clf, texts, labels = trained
+    right = ExportedClassifier._logits
+    monkeypatch.setattr(ExportedClassifier, "_logits", lambda self, *given: -right(self, *given))
+    with pytest.raises(PyramidError, match=r"fp32 in openvino costs \d+\.\d points of accuracy on 120 texts"):
+        clf.export(tmp_path / "fast", texts=texts, labels=labels)
+    assert not (tmp_path / "fast").exists()
+    assert clf.export(tmp_path / "fast", texts=texts, labels=labels, tolerance=100).agreement == 0
+    assert clf.export(tmp_path / "fast", texts=texts, labels=labels, force=True).agreement == 0
+
+
+def test_an_elastic_model_keeps_its_speeds(trained, tmp_path):
+    clf, texts, _ = trained
+    clf = PyramidClassifier(clf.model, clf.tokenizer, labels=clf.labels, max_length=24)
+    ways = [clf.settings.replace(schedule=Schedule.constant(1.0), rest_from=None), clf.settings]
+    ways += [clf.settings.replace(schedule=Schedule.exponential(0.3, 2))]
+    clf.front = Front(tuple(Point(speed, speed, 1.0, way) for speed, way in zip((1.0, 2.0, 3.0), ways, strict=True)))
+    clf.speed = 2.0
+    fast = clf.export(tmp_path / "fast").classifier
+    assert (fast.speed, fast.front) == (2.0, clf.front)
+    assert len(fast.record.files) < sum(len(way.stretches) for way in fast.record.ways)  # equal stretches are one file
+    for speed in (1, 2, 3, 1.5):
+        fast.speed = clf.speed = speed
+        assert fast.settings == clf.settings
+        assert fast.predict_logits(texts) == pytest.approx(clf.predict_logits(texts), abs=1e-4)
+    with pytest.raises(PyramidError, match="speed must be a number in 1-3, got 4"):
+        fast.speed = 4
+
+
+def test_it_explains_what_it_can(trained, tmp_path):
+    clf, texts, _ = trained
+    fast = clf.export(tmp_path / "fast").classifier
+    mine, theirs = fast.explain(texts[0]), clf.explain(texts[0])
+    assert (mine.tokens, mine.layers, mine.prediction) == (theirs.tokens, theirs.layers, theirs.prediction)
+    assert (mine.dense_prediction, mine.dense_probabilities) == (None, {})
+    assert "dense: not known" in str(mine)
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"precision": "int8"}, DataError, r"int8 needs at least 50 texts .* got 0"),
+        ({"precision": "int8", "texts": ["a film"] * 49}, DataError, "got 49"),
+        ({"precision": "int8", "texts": ["東京 大阪 札幌 京都"] * 60}, DataError, "are unknown to the model"),
+        ({"labels": ["pos"]}, DataError, "labels need texts"),
+        ({"texts": ["a film"], "labels": ["bad"]}, DataError, "bad"),
+        ({"texts": ["a film"], "tolerance": -1}, PyramidError, "tolerance must be"),
+        ({"runtime": "tensorflow"}, PyramidError, "unknown runtime 'tensorflow'"),
+    ],
+)
+def test_bad_input_writes_nothing(trained, tmp_path, how, error, message):
+    with pytest.raises(error, match=message):
+        trained[0].export(tmp_path / "fast", **how)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command(saved, sentiment_files, tmp_path, capsys):
+    dev = sentiment_files / "dev.csv"
+    assert run("export", saved, "--data", dev, "--out", tmp_path / "fast") == 0
+    assert "agreement" in capsys.readouterr().out
+    assert output(capsys, "evaluate", tmp_path / "fast", "--data", dev, "--json") == output(
+        capsys, "evaluate", saved, "--data", dev, "--json"
+    )
+    mine = output(capsys, "predict", tmp_path / "fast", "--data", dev)
+    assert mine == output(capsys, "predict", saved, "--data", dev)
+    assert run("predict", tmp_path / "fast", "--data", dev, "--out", tmp_path / "labelled.csv") == 0
+    assert len((tmp_path / "labelled.csv").read_text().splitlines()) == 65
+    assert run("explain", tmp_path / "fast", "a fine film", "--html", tmp_path / "film.html") == 0
+    assert "not known" in (tmp_path / "film.html").read_text()
+    clf = PyramidClassifier.load(tmp_path / "fast")
+    assert isinstance(clf, ExportedClassifier)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("export {model} --out {new} --precision int8", "--precision int8 needs --data"),
+        ("export {model} --out {model}", "holds something already; name another folder, or pass --overwrite"),
+        ("export {model} --out {new} --tolerance -1", "--tolerance must be"),
+        ("export {fast} --out {new}", "an exported model has no 'export'; use the model that was exported"),
+        ("certify {fast} --data {dev}", "an exported model has no 'model'"),
+        ("speedup {fast} --data {dev} --speedup 2 --out {new}", "an exported model has no 'model'"),
+        ("predict {fast} film --device cuda", "runs on the CPU"),
+        ("predict {fast} film --optimize int8", "--optimize is for models in torch"),
+        ("evaluate {fast} --data {dev} --speed 2", "this model has one speed"),
+    ],
+)
+def test_bad_calls(trained, saved, sentiment_files, tmp_path, capsys, words, message):
+    if "{fast}" in words:
+        trained[0].export(tmp_path / "fast")
+    paths = {"model": saved, "new": tmp_path / "new", "fast": tmp_path / "fast", "dev": sentiment_files / "dev.csv"}
+    assert run(*words.format(**paths).split()) in (1, 2)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.strip().count("\n") == 0
+    assert not (tmp_path / "new").exists()
+
+
+# What an exported model needs beside this package, with what these packages need themselves.
+ENOUGH = ("numpy", "numba", "llvmlite", "tokenizers", "openvino")
+ALONE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pyramid_bert import ExportedClassifier
+print(ExportedClassifier.load(sys.argv[2]).predict_logits(sys.argv[3:]).tolist())
+assert not {"torch", "transformers", "rich", "safetensors"} & set(sys.modules), sorted(sys.modules)
+"""
+
+
+def test_in_an_environment_with_nothing_else(trained, tmp_path):
+    """Python finds only links to the packages in ENOUGH, and this one."""
+    clf, texts, _ = trained
+    clf.export(tmp_path / "fast")
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in ENOUGH:
+        found = distribution(name)
+        for top in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            (packages / top).symlink_to(found.locate_file(top))
+    (packages / "pyramid_bert").symlink_to(Path(pyramid_bert.__file__).parent)
+    words = [sys.executable, "-I", "-S", "-c", ALONE, packages, tmp_path / "fast", *texts[:3]]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 0, done.stderr
+    assert np.array(eval(done.stdout)) == pytest.approx(clf.predict_logits(texts[:3]), abs=1e-4)
