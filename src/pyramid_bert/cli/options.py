@@ -114,8 +114,8 @@ def add_optimize_option(parser: Any) -> None:
         nargs="?",
         const="packed",
         choices=("packed", "bf16", "int8"),
-        help="faster weights for the CPU: packed (the default; the same logits up to rounding), bf16 (on processors with "
-        "bfloat16 instructions; logits change little) or int8 (slightly different logits); write it after texts, or as "
+        help="faster weights for the CPU: packed (the default; the same logits up to rounding), bf16 (on processors "
+        "with bfloat16 instructions; logits change little) or int8 (they change more); write it after texts, or as "
         "--optimize=packed",
     )
 
