@@ -4,8 +4,8 @@ With few tokens (a single text, or the upper layers of a pyramid) a matrix produ
 them on every call. "packed" rearranges them once, in oneDNN's layout: the same numbers, and logits that differ only by
 rounding. "bf16" rounds weights, inputs and outputs of the products to bfloat16, on processors with instructions for it;
 attention, norms and selection stay in fp32. Logits of a dense model change little; a pyramid keeps other tokens of a
-few texts. "int8" stores weights as 8-bit integers with one scale per output and quantizes inputs in each call: a quarter
-of the bytes to read, and larger changes.
+few texts. "int8" stores weights as 8-bit integers, one scale per output, and quantizes inputs in each call: a quarter
+of the bytes, and larger changes.
 
 The original weights stay, so saving, restoring and training work as before. A layer whose weights have changed packs
 them again at its next use; a layer that needs gradients runs as usual. Writes through `weight.data` are not noticed,
