@@ -14,6 +14,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from pyramid_bert.core import compiled
 from pyramid_bert.core.loop import Pass
 from pyramid_bert.core.record import Radii, Trace
+from pyramid_bert.runtimes import packed
 from pyramid_bert.text.batches import Encoded
 
 # Derandomised: a red run can be repeated. No deadline: how long an example takes is nothing to assert.
@@ -37,6 +38,17 @@ under up us use very want was way we weak well were what when where which who wh
 worst would year you young your
 """
 WORDS = _WORDS.split()
+
+
+@pytest.fixture(scope="session")
+def can_optimize():
+    """Skips a test, by name, whose optimization this processor does not have."""
+
+    def check(how):
+        if how == "bf16" and not packed._has_bf16():
+            pytest.skip("bf16: this processor has neither amx_bf16 nor avx512_bf16")
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -136,9 +136,10 @@ def test_weights_that_are_fetched_for_a_call_are_not_read_behind_its_back(biased
     torch.testing.assert_close(logits_of(cpu_offload(model), batch), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("how", "reads"), [("packed", True), ("int8", False)])
+@pytest.mark.parametrize(("how", "reads"), [("packed", True), ("bf16", False), ("int8", False)])
 @torch.no_grad()
-def test_packed_weights_read_without_keys_and_8_bit_ones_with_them(tiny_bert, how, reads):
+def test_packed_weights_read_without_keys_and_rounded_ones_with_them(can_optimize, tiny_bert, how, reads):
+    can_optimize(how)
     model = optimize(tiny_bert(), how)
     attention = model.bert.encoder.layer[0].attention.self
     assert can_read_without_keys(attention, torch.randn(1, 3, 32)) is reads

@@ -15,7 +15,8 @@ from pyramid_bert.bench.training import full_batch, measure_training
 from pyramid_bert.bench.workload import Workload, forward_all
 from pyramid_bert.cli import main
 from pyramid_bert.errors import DataError, PyramidError
-from pyramid_bert.runtimes.packed import optimize
+from pyramid_bert.runtimes import packed
+from pyramid_bert.runtimes.packed import OPTIMIZATIONS, optimize
 from pyramid_bert.text.labels import Labels
 
 SCHEDULE = Schedule.exponential(0.5, last_layer=2)
@@ -120,8 +121,9 @@ def test_bench_runs_on_a_file_with_a_saved_pyramid(capsys, tmp_path, tiny_bert, 
     assert "a random BERT has no tokenizer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("how", "heads"), [("packed", 4), ("int8", None)])
-def test_8_bit_weights_are_counted_with_keys_and_values(pair, how, heads):
+@pytest.mark.parametrize(("how", "heads"), [("packed", 4), ("bf16", None), ("int8", None)])
+def test_rounded_weights_are_counted_with_keys_and_values(can_optimize, pair, how, heads):
+    can_optimize(how)
     ledger = ledger_of([optimize(copy.deepcopy(model), how) for model in pair], [32] * 2, 2)
     cost = Cost.of(SCHEDULE.lengths(32, 4), 32, 32, 64, cls_layers=1, heads=heads)
     assert ledger.entries["pyramid"].macs == 2 * cost.macs
@@ -149,8 +151,9 @@ def test_a_roofline_by_hand(n, how, seconds):
     assert roof.seconds([n], n, 1, placement="middle", **{"cls_layers": 0, **how}) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("how", "size"), [(None, 4), ("packed", 4), ("int8", 1)])
-def test_a_measured_roofline_knows_the_form_of_the_weights(tiny_bert, how, size):
+@pytest.mark.parametrize(("how", "size"), [(None, 4), ("packed", 4), ("bf16", 2), ("int8", 1)])
+def test_a_measured_roofline_knows_the_form_of_the_weights(can_optimize, tiny_bert, how, size):
+    can_optimize(how)
     model = tiny_bert() if how is None else optimize(tiny_bert(), how)
     roof = measure_roofline(model)
     assert (roof.bytes_per_weight, roof.hidden_size, roof.intermediate_size) == (size, 32, 64)
@@ -205,8 +208,17 @@ def test_bench_measures_training(capsys):
     assert "leave out --data, --optimize and --speedup" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("how", ["packed", "int8"])
-def test_bench_states_what_an_optimization_does_to_logits(how, capsys):
+def test_a_processor_without_bf16_is_told_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(packed, "_has_bf16", lambda: False)
+    assert main("bench --size tiny --n 16 --rows 4 --rounds 1 --optimize bf16".split()) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "use 'packed' (the same logits)" in captured.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("how", OPTIMIZATIONS)
+def test_bench_states_what_an_optimization_does_to_logits(can_optimize, how, capsys):
+    can_optimize(how)
     call = [*"bench --size tiny --n 16 --rows 4 --rounds 1 --optimize".split(), how]
     assert main([*call, "--json"]) == 0
     (ledger,) = json.loads(capsys.readouterr().out)

@@ -22,6 +22,7 @@ from ..runtimes.packed import optimization_of
 from .timing import time_interleaved
 
 _TOKENS, _ROUNDS = 2048, 7
+_ROUNDED = {"bf16": 2, "int8": 1}  # bytes per weight; layers with rounded weights always compute keys and values
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Roofline:
     Attributes:
         bytes_per_second: Reading the weights of all layers, one token passing through.
         macs_per_second: Multiply-accumulates of a large linear layer of the model.
-        bytes_per_weight: 4, or 1 for 8-bit weights.
+        bytes_per_weight: 4, 2 for bf16, or 1 for 8-bit weights.
         hidden_size: Of the model.
         intermediate_size: Of the model.
         heads: Of a model whose CLS reads without keys and values where only CLS is computed; else None.
@@ -75,7 +76,8 @@ def measure_roofline(model: Any) -> Roofline:
     linear = [part for part in layers_of(model).modules() if isinstance(part, nn.Linear)]
     largest = max(linear, key=lambda part: part.weight.numel())
     weights = sum(part.weight.numel() for part in linear)
-    size = 1 if optimization_of(model) == "int8" else 4
+    form = optimization_of(model) or "fp32"
+    size = _ROUNDED.get(form, 4)
     how: dict[str, Any] = {"device": model.device, "dtype": model.dtype}
     one = {part.in_features: torch.randn(1, part.in_features, **how) for part in linear}
     many = torch.randn(_TOKENS, largest.in_features, **how)
@@ -99,5 +101,5 @@ def measure_roofline(model: Any) -> Roofline:
         bytes_per_weight=size,
         hidden_size=sizes.hidden_size,
         intermediate_size=sizes.intermediate_size,
-        heads=None if size == 1 else sizes.heads,
+        heads=None if form in _ROUNDED else sizes.heads,
     )

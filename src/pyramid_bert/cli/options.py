@@ -133,9 +133,10 @@ def add_optimize_option(parser: Any) -> None:
         "--optimize",
         nargs="?",
         const="packed",
-        choices=("packed", "int8"),
-        help="faster weights for the CPU: packed (the default; the same logits up to rounding) or int8 (slightly "
-        "different logits); write it after texts, or as --optimize=packed",
+        choices=("packed", "bf16", "int8"),
+        help="faster weights for the CPU: packed (the default; the same logits up to rounding), bf16 (on processors "
+        "with bfloat16 instructions; logits change little) or int8 (they change more); write it after texts, or as "
+        "--optimize=packed",
     )
 
 

@@ -18,7 +18,7 @@ def can_read_without_keys(attention: Any, hidden: Tensor) -> bool:
     """Whether a `BertSelfAttention` may run like this: without gradients, and without hooks on keys and values.
 
     Training computes keys and values, so that its results stay the same to the last digit. So do layers that do not
-    simply multiply by their weights: 8-bit layers, adapters, weights that are loaded for a call.
+    simply multiply by their weights: bf16 and 8-bit layers, adapters, weights that are loaded for a call.
     """
     projections = (attention.key, attention.value)
     if not all(map(_is_plain, projections)):

@@ -1,1 +1,1 @@
-"""Runtimes: devices, processes, and torch with plain, packed or 8-bit weights."""
+"""Runtimes: devices, processes, and torch with plain, packed, bf16 or 8-bit weights."""

@@ -1,9 +1,11 @@
-"""Faster linear layers for inference on a CPU: weights packed once for the processor, or as 8-bit integers.
+"""Faster linear layers for inference on a CPU: weights packed once for the processor, in fp32, bf16 or 8-bit integers.
 
 With few tokens (a single text, or the upper layers of a pyramid) a matrix product mostly reads weights and rearranges
 them on every call. "packed" rearranges them once, in oneDNN's layout: the same numbers, and logits that differ only by
-rounding. "int8" stores them as 8-bit integers with one scale per output and quantizes inputs in each call: a quarter of
-the bytes to read, and slightly different logits.
+rounding. "bf16" rounds weights, inputs and outputs of the products to bfloat16, on processors with instructions for it;
+attention, norms and selection stay in fp32. Logits of a dense model change little; a pyramid keeps other tokens of a
+few texts. "int8" stores weights as 8-bit integers, one scale per output, and quantizes inputs in each call: a quarter
+of the bytes, and larger changes.
 
 The original weights stay, so saving, restoring and training work as before. A layer whose weights have changed packs
 them again at its next use; a layer that needs gradients runs as usual. Writes through `weight.data` are not noticed,
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 
 from ..errors import PyramidError, UnknownNameError
 
-Optimization = Literal["packed", "int8"]
+Optimization = Literal["packed", "bf16", "int8"]
 
 
 class _FastLinear(nn.Linear):
@@ -73,6 +75,18 @@ class PackedLinear(_FastLinear):
         return out
 
 
+class Bf16Linear(_FastLinear):
+    """Weights in bf16, in oneDNN's layout; inputs are rounded to bf16 in each call, and outputs are fp32 again."""
+
+    def _prepared(self, weight: Tensor) -> Any:
+        return torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16(), None)
+
+    def _run(self, x: Tensor) -> Tensor:
+        # The bias stays in fp32: oneDNN adds it before it rounds the sum.
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self._fast, self.bias, "none", [], "")
+        return out.float()
+
+
 class Int8Linear(_FastLinear):
     """8-bit weights with one scale per output; inputs are quantized in each call, with one scale."""
 
@@ -90,7 +104,7 @@ class Int8Linear(_FastLinear):
         return out
 
 
-_KINDS: dict[str, type[_FastLinear]] = {"packed": PackedLinear, "int8": Int8Linear}
+_KINDS: dict[str, type[_FastLinear]] = {"packed": PackedLinear, "bf16": Bf16Linear, "int8": Int8Linear}
 OPTIMIZATIONS: tuple[str, ...] = tuple(_KINDS)
 
 
@@ -99,7 +113,8 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
 
     Args:
         model: A model in fp32 on the CPU, dense or pyramid.
-        how: "packed" (the same numbers) or "int8" (a quarter of the bytes, slightly different logits).
+        how: "packed" (the same numbers), "bf16" (products in bfloat16, where the processor has instructions for it) or
+            "int8" (a quarter of the bytes, slightly different logits).
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
@@ -110,6 +125,11 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
     """
     if how not in _KINDS:
         raise UnknownNameError("optimization", how, _KINDS)
+    if how == "bf16" and not _has_bf16():
+        raise PyramidError(
+            "'bf16' needs a processor with bfloat16 instructions (amx_bf16 or avx512_bf16), which this one does not "
+            "have; use 'packed' (the same logits) or 'int8' (slightly different logits)"
+        )
     linear = _linear_layers(model)
     if not linear:
         raise PyramidError(f"{type(model).__name__} has no encoder layers to optimize; give a transformers model")
@@ -154,6 +174,16 @@ def _linear_layers(model: Any) -> list[nn.Linear]:
     return [layer for part in lists for layer in part.modules() if isinstance(layer, nn.Linear)]
 
 
+def _has_bf16() -> bool:
+    """Whether products in bf16 run on instructions of their own; torch emulates them on others, slower than fp32."""
+    return _processor_has("_is_avx512_bf16_supported") or _processor_has("_is_amx_tile_supported")
+
+
 def _has_vnni() -> bool:
-    supported = getattr(torch.cpu, "_is_vnni_supported", None)
+    return _processor_has("_is_vnni_supported")
+
+
+def _processor_has(question: str) -> bool:
+    """What a function of `torch.cpu` answers; False in versions of torch without it."""
+    supported = getattr(torch.cpu, question, None)
     return supported is not None and bool(supported())
