@@ -1,20 +1,30 @@
 """`pyramid-bert export` and `clf.export`: what is measured, what is refused, int8, every speed of an elastic model."""
 
+import copy
+import json
 import os
 import subprocess
 import sys
 from importlib.metadata import distribution
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import output, run
+from rich.console import Console
 
 import pyramid_bert
-from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule
+from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule, pyramidize
+from pyramid_bert.bench.workload import Workload
+from pyramid_bert.cli.ledgers import runtime_table
 from pyramid_bert.errors import DataError
+from pyramid_bert.export.classifier import GraphFolder
+from pyramid_bert.export.ledger import measure_runtimes
+from pyramid_bert.export.writing import write_graphs
 from pyramid_bert.front import Front, Point
 from pyramid_bert.runtimes import openvino
+from pyramid_bert.runtimes.registry import get_runtime
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
 
@@ -206,4 +216,41 @@ def test_in_an_environment_with_nothing_else(trained, tmp_path):
     words = [sys.executable, "-I", "-S", "-c", ALONE, packages, tmp_path / "fast", *texts[:3]]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 0, done.stderr
-    assert np.array(eval(done.stdout)) == pytest.approx(clf.predict_logits(texts[:3]), abs=1e-4)
+    assert np.array(json.loads(done.stdout)) == pytest.approx(clf.predict_logits(texts[:3]), abs=1e-4)
+
+
+def test_int8_where_only_cls_is_left_to_compute(tiny_bert, tmp_path):
+    """NNCF scales what reaches a product; a product of rank 2 then came out with rank 3, for more than one row."""
+    pytest.importorskip("nncf", reason="NNCF is not installed: pip install 'pyramid-bert[openvino]'")
+    model = pyramidize(tiny_bert(num_hidden_layers=2), Schedule.exponential(0.3, 1))
+    rows = Workload.synthetic([16] * 60, vocabulary=model.config.vocab_size).items
+    made = write_graphs(model, tmp_path, get_runtime("openvino"), "int8", rows)
+    graphs = GraphFolder(tmp_path, made).graphs(made.ways[0])
+    ids = np.array([item.input_ids for item in rows[:5]])
+    logits, _ = graphs(ids, None, [16] * 5)
+    alone = [graphs(ids[i : i + 1], None, [16])[0][0] for i in range(5)]
+    assert logits == pytest.approx(np.array(alone), abs=0.05)
+    assert logits.shape == (5, 2)
+
+
+def test_all_runtimes_are_measured_in_turn(tiny_bert):
+    dense = tiny_bert(num_hidden_layers=2)
+    pyramid = pyramidize(copy.deepcopy(dense), Schedule.exponential(0.3, 1))
+    rows = Workload.synthetic([12, 20] * 30, vocabulary=dense.config.vocab_size)
+    ledger = measure_runtimes(dense, pyramid, rows, batch_size=20, rounds=2)
+    found = {(entry.runtime, entry.precision, entry.side): entry for entry in ledger.entries}
+    assert {("torch", "fp32"), ("openvino", "fp32")} <= {name[:2] for name in found}
+    assert len(found) == len(ledger.entries) == 2 * len({name[:2] for name in found})
+    assert all(len(times) == 2 for times in ledger.seconds.values())
+    assert found["torch", "fp32", "dense"].over_c == found[*ledger.fastest, "dense"].over_d == 1
+    assert (
+        min(entry.seconds for entry in ledger.entries if entry.side == "dense")
+        == found[*ledger.fastest, "dense"].seconds
+    )
+    assert 1 < ledger.ideal < 3
+    assert all((entry.selecting is None) == (entry.side == "dense") for entry in ledger.entries)
+    table = Console(width=200, record=True, file=StringIO())
+    table.print(runtime_table(ledger))
+    assert " ".join(ledger.fastest) in table.export_text()
+    with pytest.raises(PyramidError, match="a dense model and a pyramid, in this order"):
+        measure_runtimes(pyramid, dense, rows, batch_size=20)

@@ -162,7 +162,7 @@ def test_only_some_know_transformers(path):
         assert room(path) in KNOW_TRANSFORMERS
 
 
-NEED_TORCH = {"encoder.py", "tables.py", "writing.py"}
+NEED_TORCH = {"encoder.py", "tables.py", "writing.py", "ledger.py"}
 
 
 @every_file

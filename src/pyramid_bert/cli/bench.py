@@ -16,18 +16,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from ..boundary import printable
 from ..checks import check_number
 from ..counting import steps_shown
 from ..errors import UsageError
 from . import options
+from .ledgers import ledger_table, runtime_table, training_table
 from .options import numbers
 
 if TYPE_CHECKING:
-    from ..bench.ledger import Ledger
     from ..bench.training import TrainingLedger
     from ..bench.workload import Workload
     from ..text.tables import Table as DataTable
@@ -55,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--rounds", type=int, default=5, help="times that each is measured (default: 5)")
     group.add_argument("--threads", type=int, help="threads that torch may use")
     group.add_argument("--training", action="store_true", help="measure training steps at each length of --n instead")
+    group.add_argument(
+        "--runtimes",
+        action="store_true",
+        help="measure dense model and pyramid in every runtime and precision that is installed instead, over baseline "
+        "d: the fastest dense one",
+    )
     options.add_optimize_option(group)
     options.add_data_options(parser)
     options.add_schedule_options(parser)
@@ -94,6 +98,9 @@ def run(args: argparse.Namespace) -> None:
         _show(args, [ledger.to_dict() for ledger in found], [training_table(found)])
         return
     workload = _workload(args, tokenizer, table, dense.config)
+    if args.runtimes:
+        _show_runtimes(args, dense, pyramid, workload, batch_sizes)
+        return
     if args.optimize:
         optimize(dense, args.optimize)
         optimize(pyramid, args.optimize)
@@ -135,6 +142,9 @@ def _check_call(args: argparse.Namespace, batch_sizes: list[int]) -> None:
         raise UsageError(f"--training takes one --batch-size, got {args.batch_size}")
     if args.training and (args.data or args.optimize or args.speedup is not None):
         raise UsageError("--training takes random rows of --n tokens; leave out --data, --optimize and --speedup")
+    others = args.training or args.optimize or args.speedup is not None or args.device not in ("auto", "cpu")
+    if args.runtimes and others:
+        raise UsageError("--runtimes measures on the CPU with every optimization; leave out other ways to measure")
 
 
 def _check_lengths(args: argparse.Namespace, model: Any) -> None:
@@ -147,6 +157,17 @@ def _check_lengths(args: argparse.Namespace, model: Any) -> None:
         check_number("--n", n, 1, positions, hint, whole=True, error=UsageError)
     if args.max_length is not None:
         check_number("--max-length", args.max_length, 2, positions, hint, whole=True, error=UsageError)
+
+
+def _show_runtimes(
+    args: argparse.Namespace, dense: Any, pyramid: Any, workload: Workload, batch_sizes: list[int]
+) -> None:
+    """Measures all runtimes, and prints."""
+    from ..export.ledger import measure_runtimes
+
+    how: dict[str, Any] = {"rounds": args.rounds, "threads": args.threads, "progress": True}
+    found = [measure_runtimes(dense, pyramid, workload, batch_size=batch_size, **how) for batch_size in batch_sizes]
+    _show(args, [ledger.to_dict() for ledger in found], [runtime_table(ledger) for ledger in found])
 
 
 def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_size: int) -> TrainingLedger:
@@ -204,76 +225,6 @@ def _show(args: argparse.Namespace, data: Any, tables: list[Table]) -> None:
         return
     for table in tables:
         Console().print(table)
-
-
-def ledger_table(ledger: Ledger, difference: dict[str, float] | None = None) -> Table:
-    """Times, work and speed-ups of the three baselines and the pyramid."""
-    work, machine, entries = ledger.workload, ledger.machine, ledger.entries
-    how = f", weights {ledger.optimization}" if ledger.optimization else ""
-    effect = (
-        ""
-        if difference is None
-        else (
-            f" {ledger.optimization}: logits differ by at most {difference['largest_logit_difference']:.1e}, "
-            f"{difference['same_predictions']:.1%} of {difference['texts']} predictions stay the same."
-        )
-    )
-    table = Table(
-        title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, in batches of {ledger.batch_size}{how}",
-        caption=f"{escape(printable(work['source']))}; {machine['cpu']}, {machine['threads']} threads, "
-        f"torch {machine['torch']}; medians of {ledger.rounds} interleaved rounds, of times and of "
-        "ratios within a round. Ideal: the ratio of "
-        "multiply-accumulates. Roofline: reading "
-        f"weights at {ledger.roofline.bytes_per_second / 1e9:.0f} GB/s and multiplying at "
-        f"{ledger.roofline.macs_per_second / 1e9:.0f} GMAC/s, at once or in turn.{effect}",
-    )
-    table.add_column("", no_wrap=True)
-    padded = f"dense,\npadded to {work['padded_length']}"
-    for letter, name in zip("abcd", (padded, "dense,\ndynamic", "dense,\nsorted", "pyramid"), strict=True):
-        table.add_column(f"{letter}: {name}", justify="right")
-    for title, name, unit in (
-        ("milliseconds", "seconds", 1e-3),
-        ("roofline, at once", "roofline_seconds", 1e-3),
-        ("roofline, in turn", "stalled_seconds", 1e-3),
-        ("thousand tokens x layers", "token_layers", 1e3),
-        ("GMACs", "macs", 1e9),
-        ("peak MB of tensors", "peak_bytes", 1e6),
-    ):
-        table.add_row(title, *(f"{getattr(entry, name) / unit:,.1f}" for entry in entries.values()))
-    for letter, base in zip("abc", entries, strict=False):
-        speed = (f"{entry.speedup_over[base]:.2f}x" for entry in entries.values())
-        table.add_row(f"speed-up over {letter}", *speed, style="bold" if letter == "c" else None)
-    table.add_row("ideal speed-up over c", *(f"{entry.ideal_over['sorted']:.2f}x" for entry in entries.values()))
-    pyramid = entries["pyramid"]
-    table.add_row("share of the ideal over c", "", "", "", f"{pyramid.realised('sorted'):.0%}")
-    table.add_row("the same by roofline", "", "", "", " to ".join(f"{limit:.2f}x" for limit in sorted(ledger.limits)))
-    table.add_row("time choosing and moving", "", "", "", f"{ledger.selecting:.1%}")
-    return table
-
-
-def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
-    """Steps a second and peak memory by length."""
-    machine = ledgers[0].machine
-    table = Table(
-        title="training steps: forward, backward and AdamW",
-        caption=f"full rows; {machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}; medians of "
-        f"{ledgers[0].rounds} interleaved rounds. Memory: peak of forward and backward without weights and gradients. "
-        "Choice: the share of the pyramid's step that choosing and moving tokens takes.",
-    )
-    heads = "rows x\ntokens|dense\nsteps/s|pyramid\nsteps/s|speed-\nup|dense\nMB|pyramid\nMB|share|choice"
-    for name in heads.split("|"):
-        table.add_column(name, justify="right")
-    for ledger in ledgers:
-        steps, peak = ledger.steps_per_second, ledger.peak_bytes
-        table.add_row(
-            f"{ledger.batch_size} x {ledger.n}",
-            *(f"{steps[side]:.3f}" for side in ("dense", "pyramid")),
-            f"{ledger.speedup:.2f}x",
-            *(f"{peak[side] / 1e6:,.0f}" for side in ("dense", "pyramid")),
-            f"{ledger.memory_share:.2f}",
-            f"{ledger.selecting:.1%}",
-        )
-    return table
 
 
 def solution_text(solution: Solution) -> str:

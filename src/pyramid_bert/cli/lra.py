@@ -249,7 +249,7 @@ def _bench(args: argparse.Namespace) -> None:
     from ..lab.lra.models import make_dense, make_model, tokens_of
     from ..lab.lra.run import describe
     from ..runtimes.devices import find_device
-    from .bench import training_table
+    from .ledgers import training_table
 
     device = find_device(args.device)
     with usage_errors():

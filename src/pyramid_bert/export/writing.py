@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,25 +126,55 @@ def _write(
     classifier: Any, folder: Path, runtime: Runtime, precision: str, items: Sequence[Encoded], *, progress: bool
 ) -> Export:
     """Writes graphs and tokenizer, and returns what `exported.json` is to say."""
-    model, tokenizer, settings = classifier.model, classifier.tokenizer, classifier.settings
-    if settings is not None and settings.metric == "sensitivity":
-        np.save(folder / SENSITIVITY, base_model(model).sensitivity.float().cpu().numpy())
+    tokenizer, settings, front = classifier.tokenizer, classifier.settings, classifier.front
     tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
-    if classifier.front is not None:
-        classifier.front.save(folder)
-    others = [] if classifier.front is None else [point.settings for point in classifier.front.points]
-    types = "token_type_ids" in tokenizer.model_input_names
-    ways, stretches = _ways(model, [settings, *(one for one in others if one != settings)], runtime.suffix)
+    if front is not None:
+        front.save(folder)
+    others = [] if front is None else [point.settings for point in front.points if point.settings != settings]
+    about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id}
+    about |= {"types": "token_type_ids" in tokenizer.model_input_names, "pyramids": [settings, *others]}
+    return write_graphs(classifier.model, folder, runtime, precision, items, **about, progress=progress)
+
+
+def write_graphs(
+    model: Any,
+    folder: Path,
+    runtime: Runtime,
+    precision: str,
+    items: Sequence[Encoded],
+    *,
+    pad_id: int = 0,
+    types: bool = False,
+    pyramids: Sequence[PyramidConfig | None] | None = None,
+    progress: bool = False,
+) -> Export:
+    """Writes the graphs of a model, and returns how they belong together.
+
+    Args:
+        model: A transformers model in fp32, dense or pyramid.
+        folder: Where they go.
+        runtime: Which runtime they are for.
+        precision: Its precision.
+        items: Texts that tell int8 how numbers are spread inside the model, for runtimes that calibrate.
+        pad_id: The padding token.
+        types: Whether the model reads token types.
+        pyramids: The pyramids that it can run as; None for what it is.
+        progress: Show a progress bar.
+    """
+    ways, stretches = _ways(model, [pyramid_settings(model)] if pyramids is None else pyramids, runtime.suffix)
+    if any(way.pyramid is not None and way.pyramid.metric == "sensitivity" for way in ways):
+        np.save(folder / SENSITIVITY, base_model(model).sensitivity.float().cpu().numpy())
     made = Export(
         runtime=runtime.name,
         precision="fp32",
         layers=model.config.num_hidden_layers,
         positions=positions_of(model),
-        pad_id=tokenizer.pad_token_id,
+        pad_id=pad_id,
         types=types,
         ways=ways,
     )
-    with steps_shown("writing graphs", len(stretches) * (2 if precision == "int8" else 1), shown=progress) as step:
+    number = len(stretches) * (2 if precision == "int8" else 1)
+    with steps_shown("writing graphs", number, shown=progress) as step:
         with torch.no_grad():
             for file, stretch in stretches.items():
                 given = example(stretch, model.config.hidden_size, types=types)
@@ -176,7 +206,9 @@ def _ways(
     return tuple(ways), stretches
 
 
-def _quantize(folder: Path, made: Export, runtime: Runtime, items: Sequence[Encoded], step: Any) -> None:
+def _quantize(
+    folder: Path, made: Export, runtime: Runtime, items: Sequence[Encoded], step: Callable[[], object]
+) -> None:
     """Replaces the graphs of a folder by quantized ones."""
     quantized = []
     for file in made.files:

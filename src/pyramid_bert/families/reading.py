@@ -36,7 +36,7 @@ def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tu
         bias: (B, 1, 1, N) added to the scores, or None.
     """
     heads = attention.num_attention_heads
-    query = attention.query(hidden[:, :1])[:, 0].unflatten(-1, (heads, -1)).transpose(0, 1)  # (H, B, D/H)
+    query = attention.query(hidden[:, :1]).unflatten(-1, (heads, -1)).movedim(2, 0).flatten(1, 2)  # (H, B, D/H)
     key, value = (part.weight.unflatten(0, (heads, -1)) for part in (attention.key, attention.value))  # (H, D/H, D)
     asking = (query @ key).transpose(0, 1)  # (B, H, D)
     scores = asking @ hidden.transpose(1, 2) * attention.scaling  # (B, H, N)

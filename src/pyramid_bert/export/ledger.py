@@ -1,0 +1,217 @@
+"""Dense model and pyramid in every runtime and precision of this machine, timed in turn: baseline d, and what beats it.
+
+Baseline d is the fastest dense model of all: what a good engineer has before dropping a single token.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..bench.ideal import ideal_speedup, kept_lengths
+from ..bench.machine import describe_machine
+from ..bench.timing import SelectingClock, share_selecting, time_interleaved
+from ..bench.workload import Workload, forward_all
+from ..counting import steps_shown
+from ..errors import PyramidError
+from ..families import pyramid_settings
+from ..runtimes.graphs import Graphs
+from ..runtimes.packed import OPTIMIZATIONS, optimize
+from ..runtimes.registry import RUNTIMES, Runtime
+from ..text.batches import padded
+from .classifier import GraphFolder
+from .record import Export
+from .writing import write_graphs
+
+SIDES = ("dense", "pyramid")
+_CALIBRATED_ON = 128
+Run = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One side in one runtime and precision.
+
+    Attributes:
+        runtime: "torch", or a runtime that models are exported to.
+        precision: Its precision; in torch also "packed", see `optimize`.
+        side: "dense" or "pyramid".
+        seconds: Median of the rounds.
+        over_c: How many times faster than the dense model in torch (fp32, length-sorted batches).
+        over_d: The same over the fastest dense model of all.
+        selecting: The share of its time that choosing and moving tokens takes; None for a dense model.
+    """
+
+    runtime: str
+    precision: str
+    side: str
+    seconds: float
+    over_c: float
+    over_d: float
+    selecting: float | None
+
+
+@dataclass(frozen=True)
+class RuntimeLedger:
+    """What was measured, on what.
+
+    Attributes:
+        entries: All that ran.
+        fastest: Runtime and precision of baseline d.
+        ideal: The ideal speed-up of the pyramid: multiply-accumulates over true lengths.
+        workload: What ran.
+        batch_size: Rows a batch.
+        rounds: How many times each was timed.
+        machine: Where.
+        settings: Of the pyramid.
+        seconds: All times, by the name of what ran.
+    """
+
+    entries: tuple[Timed, ...]
+    fastest: tuple[str, str]
+    ideal: float
+    workload: dict[str, Any]
+    batch_size: int
+    rounds: int
+    machine: dict[str, Any]
+    settings: dict[str, Any]
+    seconds: dict[str, list[float]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict."""
+        return asdict(self)
+
+
+def measure_runtimes(
+    dense: Any,
+    pyramid: Any,
+    workload: Workload,
+    *,
+    batch_size: int,
+    rounds: int = 5,
+    sides: Sequence[str] = SIDES,
+    threads: int | None = None,
+    progress: bool = False,
+) -> RuntimeLedger:
+    """Times both models in all runtimes and precisions that are installed and that this processor has, in turn.
+
+    Args:
+        dense: The untouched transformers model, on the CPU in fp32.
+        pyramid: The same model as a pyramid.
+        workload: The rows; int8 takes its scales from some of them.
+        batch_size: Rows a batch.
+        rounds: How many times each is timed.
+        sides: Whether dense model and pyramid run, or the dense one only.
+        threads: Of the runtimes; None for all cores.
+        progress: Show progress bars.
+    """
+    settings = pyramid_settings(pyramid)
+    if settings is None or pyramid_settings(dense) is not None:
+        raise PyramidError("measure_runtimes takes a dense model and a pyramid, in this order")
+    models = {side: model for side, model in zip(SIDES, (dense, pyramid), strict=True) if side in sides}
+    runs: dict[tuple[str, str, str], Run] = {}
+    with TemporaryDirectory() as scratch:
+        for side, model in models.items():
+            runs |= {("torch", how, side): run for how, run in _in_torch(model, workload, batch_size).items()}
+        for runtime in installed():
+            for side, model in models.items():
+                folder = Path(scratch) / runtime.name / side
+                graphs = _exported(model, folder, runtime, workload, threads, progress=progress)
+                some = {how: _over(one, workload, batch_size) for how, one in graphs.items()}
+                runs |= {(runtime.name, how, side): run for how, run in some.items()}
+        named = {" ".join(name): run for name, run in runs.items()}
+        with steps_shown("measuring, in turn", (rounds + 1) * len(named), shown=progress) as step:
+            timing = time_interleaved(named, rounds=rounds, after_each=step)
+        median = {name: timing.median(" ".join(name)) for name in runs}
+        d = min((name for name in runs if name[2] == "dense"), key=lambda name: median[name])
+        entries = tuple(
+            Timed(
+                *name,
+                seconds=median[name],
+                over_c=timing.speedup(" ".join(name), over="torch fp32 dense"),
+                over_d=timing.speedup(" ".join(name), over=" ".join(d)),
+                selecting=share_selecting(run) if name[2] == "pyramid" else None,
+            )
+            for name, run in runs.items()
+        )
+    kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
+    rows = len(workload.items)
+    return RuntimeLedger(
+        entries=entries,
+        fastest=d[:2],
+        ideal=ideal_speedup(pyramid, workload.items, kept),
+        workload={"source": workload.source, "rows": rows, "mean_length": sum(workload.lengths) / rows},
+        batch_size=batch_size,
+        rounds=rounds,
+        machine=describe_machine(),
+        settings=settings.to_dict(),
+        seconds=timing.seconds,
+    )
+
+
+def installed() -> list[Runtime]:
+    """The runtimes of the table whose packages are installed."""
+    found = []
+    for runtime in RUNTIMES.values():
+        with suppress(ImportError):
+            runtime.check("fp32")
+            found.append(runtime)
+    return found
+
+
+def precisions(runtime: Runtime) -> list[str]:
+    """The precisions of a runtime that this machine can run."""
+    found = []
+    for precision in runtime.precisions:
+        with suppress(PyramidError):
+            runtime.check(precision)
+            found.append(precision)
+    return found
+
+
+def _in_torch(model: Any, workload: Workload, batch_size: int) -> dict[str, Run]:
+    """The model in torch, as it is and with each optimization that this machine has."""
+    batches = workload.tensors(workload.by_length(batch_size))
+    models = {"fp32": model}
+    for how in OPTIMIZATIONS:
+        with suppress(PyramidError):
+            models[how] = optimize(copy.deepcopy(model), how)  # type: ignore[arg-type]
+    return {how: lambda record=None, one=one: forward_all(one, batches, record) for how, one in models.items()}
+
+
+def _exported(
+    model: Any, folder: Path, runtime: Runtime, workload: Workload, threads: int | None, *, progress: bool
+) -> dict[str, Graphs]:
+    """The graphs of a model by precision. bf16 runs the graphs of fp32."""
+    how: dict[str, Any] = {"pad_id": workload.pad_id, "types": workload.items[0].token_type_ids is not None}
+    known, made, found = precisions(runtime), dict[str, Export](), dict[str, Graphs]()
+    for stored in ("fp32", "int8"):
+        if stored in known:
+            (folder / stored).mkdir(parents=True)
+            some = workload.items[:_CALIBRATED_ON]
+            made[stored] = write_graphs(model, folder / stored, runtime, stored, some, **how, progress=progress)
+    for precision in known:
+        stored = "int8" if precision == "int8" else "fp32"
+        one = replace(made[stored], precision=precision)
+        found[precision] = GraphFolder(folder / stored, one, threads).graphs(one.ways[0])
+    return found
+
+
+def _over(graphs: Graphs, workload: Workload, batch_size: int) -> Run:
+    """What runs graphs over the workload, in length-sorted batches."""
+    batches = []
+    for rows in workload.by_length(batch_size):
+        some = [workload.items[i] for i in rows]
+        arrays = padded(some, workload.pad_id)
+        batches.append((arrays["input_ids"], arrays.get("token_type_ids"), [len(item) for item in some]))
+
+    def run(record: SelectingClock | None = None) -> None:
+        for ids, types, counts in batches:
+            graphs(ids, types, counts, record)
+
+    return run
