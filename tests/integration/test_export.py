@@ -222,7 +222,7 @@ def test_in_an_environment_with_nothing_else(trained, tmp_path):
 def test_int8_where_only_cls_is_left_to_compute(tiny_bert, tmp_path):
     """NNCF scales what reaches a product; a product of rank 2 then came out with rank 3, for more than one row."""
     pytest.importorskip("nncf", reason="NNCF is not installed: pip install 'pyramid-bert[openvino]'")
-    model = pyramidize(tiny_bert(num_hidden_layers=2), Schedule.exponential(0.3, 1))
+    model = pyramidize(tiny_bert(layers=2), Schedule.exponential(0.3, 1))
     rows = Workload.synthetic([16] * 60, vocabulary=model.config.vocab_size).items
     made = write_graphs(model, tmp_path, get_runtime("openvino"), "int8", rows)
     graphs = GraphFolder(tmp_path, made).graphs(made.ways[0])
@@ -234,7 +234,7 @@ def test_int8_where_only_cls_is_left_to_compute(tiny_bert, tmp_path):
 
 
 def test_all_runtimes_are_measured_in_turn(tiny_bert):
-    dense = tiny_bert(num_hidden_layers=2)
+    dense = tiny_bert(layers=2)
     pyramid = pyramidize(copy.deepcopy(dense), Schedule.exponential(0.3, 1))
     rows = Workload.synthetic([12, 20] * 30, vocabulary=dense.config.vocab_size)
     ledger = measure_runtimes(dense, pyramid, rows, batch_size=20, rounds=2)
