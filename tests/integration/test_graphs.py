@@ -1,20 +1,15 @@
-"""Stretches of a model as graphs of OpenVINO: the same tokens and logits as in torch."""
-
-from types import SimpleNamespace
+"""Stretches of a model as graphs of another runtime: the same tokens and logits as in torch."""
 
 import numpy as np
 import pytest
 import torch
+from helpers import graphs_of
 
 from pyramid_bert import PyramidConfig, Schedule, measure_sensitivity, pyramidize
 from pyramid_bert.core.record import Kept, Trace
-from pyramid_bert.core.reducer import Reducer, Space
 from pyramid_bert.families import pyramid_encoder
-from pyramid_bert.runtimes.graphs import Graphs
-from pyramid_bert.runtimes.openvino import OpenVinoGraph, convert
-from pyramid_bert.runtimes.stretches import cut, example, stretches_of
-
-pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
+from pyramid_bert.runtimes import onnx, openvino
+from pyramid_bert.runtimes.stretches import cut
 
 LENGTHS = [17, 12, 9, 3]
 HALVING = Schedule.exponential(0.4, 2)
@@ -37,27 +32,29 @@ WAYS = {
 }
 
 
-def graphs_of(model, longest):
-    encoder = pyramid_encoder(model)
-    found = {}
-    for stretch in stretches_of(model, encoder.plan, longest):
-        end = stretch.parts[-1]
-        with torch.no_grad():
-            graph = convert(stretch, example(stretch, model.config.hidden_size, types=True))
-        found[end.number, end.half] = OpenVinoGraph(graph, threads=1)
-    reducer = encoder.reducer
-    if encoder.by_sensitivity:
-        held = SimpleNamespace(sensitivity=encoder.owner[0].sensitivity.numpy())
-        reducer = Reducer(reducer.selector, reducer.knobs, Space(reducer.space.metric, (held,)), reducer.how)
-    return Graphs(encoder.plan, reducer, found, types=True)
+@pytest.fixture(params=["openvino", "onnx"])
+def compiled(request, tmp_path):
+    """Makes a graph of a runtime out of a stretch and an example of its inputs."""
+
+    def in_openvino(stretch, example):
+        return openvino.OpenVinoGraph(openvino.convert(stretch, example), threads=1)
+
+    def in_onnx(stretch, example):
+        file = tmp_path / f"stretch-{stretch.parts[-1].number}.onnx"
+        onnx.save(onnx.convert(stretch, example), file)
+        return onnx.OnnxGraph(file, threads=1)
+
+    package, make = {"openvino": ("openvino", in_openvino), "onnx": ("onnxruntime", in_onnx)}[request.param]
+    pytest.importorskip(package, reason=f"not installed: pip install 'pyramid-bert[{request.param}]'")
+    return make
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, traced, way):
+def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, traced, compiled, way):
     settings, stretches = WAYS[way]
     model, batch = pyramidize(tiny_bert(), config=PyramidConfig(**settings)), tiny_batch(LENGTHS)
     batch["token_type_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"]) // 6 % 2
-    graphs = graphs_of(model, longest=64)
+    graphs = graphs_of(model, 64, compiled)
     assert len(graphs.stretches) == stretches
     trace, ids, types = Trace(), batch["input_ids"].numpy(), batch["token_type_ids"].numpy()
     logits, cls = graphs(ids, types, LENGTHS, trace)
@@ -71,19 +68,19 @@ def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, trace
         assert alone[0] == pytest.approx(logits[row], abs=1e-5)
 
 
-def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of):
+def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of, compiled):
     batch = tiny_batch(LENGTHS)
     model = tiny_bert()
     measure_sensitivity(model, items_of(batch) * 8)
     pyramidize(model, HALVING, "cluster", metric="sensitivity")
-    graphs = graphs_of(model, longest=64)
+    graphs = graphs_of(model, 64, compiled)
     logits, _ = graphs(batch["input_ids"].numpy(), None, LENGTHS)
     assert logits == pytest.approx(logits_of(model, batch).numpy(), abs=1e-5)
 
 
-def test_a_pass_records_what_it_keeps(tiny_bert, tiny_batch):
+def test_a_pass_records_what_it_keeps(tiny_bert, tiny_batch, compiled):
     batch, record = tiny_batch(LENGTHS), Kept(4)
-    graphs_of(pyramidize(tiny_bert(), HALVING), 64)(batch["input_ids"].numpy(), None, LENGTHS, record)
+    graphs_of(pyramidize(tiny_bert(), HALVING), 64, compiled)(batch["input_ids"].numpy(), None, LENGTHS, record)
     assert record.kept.tolist() == [[*HALVING.lengths(n, 4)[:3], HALVING.lengths(n, 4)[2]] for n in LENGTHS]
 
 

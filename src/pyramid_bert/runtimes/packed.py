@@ -86,7 +86,7 @@ class Int8Linear(_FastLinear):
 
     def _run(self, x: Tensor) -> Tensor:
         # Without VNNI two products are added in 16 bits; 7-bit inputs cannot overflow them.
-        out: Tensor = torch.ops.quantized.linear_dynamic(x, self._fast, not _has_vnni())
+        out: Tensor = torch.ops.quantized.linear_dynamic(x, self._fast, not has_vnni())
         return out
 
 
@@ -154,6 +154,7 @@ def _linear_layers(model: Any) -> list[nn.Linear]:
     return [layer for part in lists for layer in part.modules() if isinstance(layer, nn.Linear)]
 
 
-def _has_vnni() -> bool:
+def has_vnni() -> bool:
+    """Whether the processor adds products of 8-bit integers in 32 bits. Without VNNI it adds two of them in 16 bits."""
     supported = getattr(torch.cpu, "_is_vnni_supported", None)
     return supported is not None and bool(supported())
