@@ -1,6 +1,7 @@
-"""What several tests need: a short training run, the weights of a classifier, a run that is stopped, the commands."""
+"""What several tests need: a short training run, weights, a run that is stopped, the commands, a model as graphs."""
 
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +9,10 @@ from transformers import TrainerCallback
 
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.cli import main
+from pyramid_bert.core.reducer import Reducer, Space
+from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.runtimes.graphs import Graphs
+from pyramid_bert.runtimes.stretches import example, stretches_of
 from pyramid_bert.training import PyramidTrainer
 
 SCHEDULE = Schedule.exponential(0.4, last_layer=3, min_tokens=2)
@@ -62,3 +67,18 @@ def stopped_at(step, *, escapes=True):
         patch.setattr(PyramidTrainer, "train", interrupted)
         with pytest.raises(KeyboardInterrupt) if escapes else nullcontext():
             yield
+
+
+def graphs_of(model, longest, compiled):
+    """A pyramid as graphs; `compiled` makes a graph out of a stretch and an example of its inputs."""
+    encoder = pyramid_encoder(model)
+    found = {}
+    for stretch in stretches_of(model, encoder.plan, longest):
+        end = stretch.parts[-1]
+        with torch.no_grad():
+            found[end.number, end.half] = compiled(stretch, example(stretch, model.config.hidden_size, types=True))
+    reducer = encoder.reducer
+    if encoder.by_sensitivity:
+        held = SimpleNamespace(sensitivity=encoder.owner[0].sensitivity.numpy())
+        reducer = Reducer(reducer.selector, reducer.knobs, Space(reducer.space.metric, (held,)), reducer.how)
+    return Graphs(encoder.plan, reducer, found, types=True)

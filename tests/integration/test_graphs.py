@@ -1,20 +1,15 @@
-"""Stretches of a model as graphs of OpenVINO: the same tokens and logits as in torch."""
-
-from types import SimpleNamespace
+"""Stretches of a model as graphs of another runtime: the same tokens and logits as in torch."""
 
 import numpy as np
 import pytest
 import torch
+from helpers import graphs_of
 
 from pyramid_bert import PyramidConfig, Schedule, measure_sensitivity, pyramidize
 from pyramid_bert.core.record import Kept, Trace
-from pyramid_bert.core.reducer import Reducer, Space
 from pyramid_bert.families import pyramid_encoder
-from pyramid_bert.runtimes import openvino
-from pyramid_bert.runtimes.graphs import Graphs
-from pyramid_bert.runtimes.stretches import cut, example, stretches_of
-
-pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
+from pyramid_bert.runtimes.registry import get_runtime
+from pyramid_bert.runtimes.stretches import cut
 
 LENGTHS = [17, 12, 9, 3]
 HALVING = Schedule.exponential(0.4, 2)
@@ -37,29 +32,36 @@ WAYS = {
 }
 
 
-def graphs_of(model, longest, folder):
-    encoder = pyramid_encoder(model)
-    found = {}
-    for stretch in stretches_of(model, encoder.plan, longest):
-        end = stretch.parts[-1]
+@pytest.fixture(params=["openvino", "onnxruntime"])
+def compiled(request, tmp_path):
+    """Makes a graph of a runtime out of a stretch and an example of its inputs."""
+    pytest.importorskip(request.param, reason="not installed: pip install 'pyramid-bert[openvino,onnx]'")
+    runtime = get_runtime(request.param)
+
+    def make(stretch, example):
+        file = tmp_path / f"stretch-{stretch.parts[-1].number}{runtime.suffix}"
+        runtime.functions.write(stretch, example, file)
+        return runtime.functions.load(file, threads=1)
+
+    return make
+
+
+def in_torch(stretch, example):
+    """A stretch as it is, called like a graph."""
+
+    def run(given):
         with torch.no_grad():
-            openvino.write(
-                stretch, example(stretch, model.config.hidden_size, types=True), folder / f"{len(found)}.xml"
-            )
-        found[end.number, end.half] = openvino.load(folder / f"{len(found)}.xml", threads=1)
-    reducer = encoder.reducer
-    if encoder.by_sensitivity:
-        held = SimpleNamespace(sensitivity=encoder.owner[0].sensitivity.numpy())
-        reducer = Reducer(reducer.selector, reducer.knobs, Space(reducer.space.metric, (held,)), reducer.how)
-    return Graphs(encoder.plan, reducer, found, types=True)
+            return [found.numpy() for found in stretch(**{name: torch.from_numpy(given[name]) for name in given})]
+
+    return run
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, traced, tmp_path, way):
+def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, traced, compiled, way):
     settings, stretches = WAYS[way]
     model, batch = pyramidize(tiny_bert(), config=PyramidConfig(**settings)), tiny_batch(LENGTHS)
     batch["token_type_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"]) // 6 % 2
-    graphs = graphs_of(model, 64, tmp_path)
+    graphs = graphs_of(model, 64, compiled)
     assert len(graphs.stretches) == stretches
     trace, ids, types = Trace(), batch["input_ids"].numpy(), batch["token_type_ids"].numpy()
     logits, cls = graphs(ids, types, LENGTHS, trace)
@@ -73,19 +75,19 @@ def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, trace
         assert alone[0] == pytest.approx(logits[row], abs=1e-5)
 
 
-def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of, tmp_path):
+def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of):
     batch = tiny_batch(LENGTHS)
     model = tiny_bert()
     measure_sensitivity(model, items_of(batch) * 8)
     pyramidize(model, HALVING, "cluster", metric="sensitivity")
-    graphs = graphs_of(model, 64, tmp_path)
+    graphs = graphs_of(model, 64, in_torch)
     logits, _ = graphs(batch["input_ids"].numpy(), None, LENGTHS)
     assert logits == pytest.approx(logits_of(model, batch).numpy(), abs=1e-5)
 
 
-def test_a_pass_records_what_it_keeps(tiny_bert, tiny_batch, tmp_path):
+def test_a_pass_records_what_it_keeps(tiny_bert, tiny_batch):
     batch, record = tiny_batch(LENGTHS), Kept(4)
-    graphs_of(pyramidize(tiny_bert(), HALVING), 64, tmp_path)(batch["input_ids"].numpy(), None, LENGTHS, record)
+    graphs_of(pyramidize(tiny_bert(), HALVING), 64, in_torch)(batch["input_ids"].numpy(), None, LENGTHS, record)
     assert record.kept.tolist() == [[*HALVING.lengths(n, 4)[:3], HALVING.lengths(n, 4)[2]] for n in LENGTHS]
 
 

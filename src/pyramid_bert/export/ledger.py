@@ -15,7 +15,7 @@ from typing import Any
 
 from ..bench.ideal import ideal_speedup, kept_lengths
 from ..bench.machine import describe_machine
-from ..bench.timing import SelectingClock, share_selecting, time_interleaved
+from ..bench.timing import SelectingClock, Timing, share_selecting, time_interleaved
 from ..bench.workload import Workload, forward_all
 from ..counting import steps_shown
 from ..errors import PyramidError
@@ -31,6 +31,7 @@ from .writing import write_graphs
 SIDES = ("dense", "pyramid")
 _CALIBRATED_ON = 128
 Run = Callable[..., None]
+Name = tuple[str, str, str]  # runtime, precision, side
 
 
 @dataclass(frozen=True)
@@ -114,31 +115,19 @@ def measure_runtimes(
     if settings is None or pyramid_settings(dense) is not None:
         raise PyramidError("measure_runtimes takes a dense model and a pyramid, in this order")
     models = {side: model for side, model in zip(SIDES, (dense, pyramid), strict=True) if side in sides}
-    runs: dict[tuple[str, str, str], Run] = {}
+    runs: dict[Name, Run] = {}
     with TemporaryDirectory() as scratch:
         for side, model in models.items():
             runs |= {("torch", how, side): run for how, run in _in_torch(model, workload, batch_size).items()}
-        for runtime in installed():
-            for side, model in models.items():
+            for runtime in installed():
                 folder = Path(scratch) / runtime.name / side
                 graphs = _exported(model, folder, runtime, workload, threads, progress=progress)
-                some = {how: _over(one, workload, batch_size) for how, one in graphs.items()}
-                runs |= {(runtime.name, how, side): run for how, run in some.items()}
+                runs |= {(runtime.name, how, side): _over(one, workload, batch_size) for how, one in graphs.items()}
         named = {" ".join(name): run for name, run in runs.items()}
         with steps_shown("measuring, in turn", (rounds + 1) * len(named), shown=progress) as step:
             timing = time_interleaved(named, rounds=rounds, after_each=step)
-        median = {name: timing.median(" ".join(name)) for name in runs}
-        d = min((name for name in runs if name[2] == "dense"), key=lambda name: median[name])
-        entries = tuple(
-            Timed(
-                *name,
-                seconds=median[name],
-                over_c=timing.speedup(" ".join(name), over="torch fp32 dense"),
-                over_d=timing.speedup(" ".join(name), over=" ".join(d)),
-                selecting=share_selecting(run) if name[2] == "pyramid" else None,
-            )
-            for name, run in runs.items()
-        )
+        d = min((name for name in runs if name[2] == "dense"), key=lambda name: timing.median(" ".join(name)))
+        entries = tuple(_timed(name, run, timing, d) for name, run in runs.items())
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
     rows = len(workload.items)
     return RuntimeLedger(
@@ -151,6 +140,17 @@ def measure_runtimes(
         machine=describe_machine(),
         settings=settings.to_dict(),
         seconds=timing.seconds,
+    )
+
+
+def _timed(name: Name, run: Run, timing: Timing, d: Name) -> Timed:
+    written = " ".join(name)
+    return Timed(
+        *name,
+        seconds=timing.median(written),
+        over_c=timing.speedup(written, over="torch fp32 dense"),
+        over_d=timing.speedup(written, over=" ".join(d)),
+        selecting=share_selecting(run) if name[2] == "pyramid" else None,
     )
 
 

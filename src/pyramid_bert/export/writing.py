@@ -210,14 +210,12 @@ def _quantize(
     folder: Path, made: Export, runtime: Runtime, items: Sequence[Encoded], step: Callable[[], object]
 ) -> None:
     """Replaces the graphs of a folder by quantized ones."""
-    quantized = []
+    quantized = folder / "int8"
+    quantized.mkdir()
     for file in made.files:
         rows = arrivals(folder, made, file, items) if runtime.calibrates else []
-        target = folder / f"stretch-int8-{file}"
-        runtime.functions.quantize(folder / file, target, rows)
-        quantized.append((target, folder / file))
+        runtime.functions.quantize(folder / file, quantized / file, rows)
         step()
-    for new, old in quantized:
-        for suffix in {new.suffix, ".bin"}:
-            if new.with_suffix(suffix).exists():
-                new.with_suffix(suffix).replace(old.with_suffix(suffix))
+    for made_smaller in quantized.iterdir():
+        made_smaller.replace(folder / made_smaller.name)
+    quantized.rmdir()

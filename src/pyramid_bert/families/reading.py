@@ -56,6 +56,6 @@ def _is_plain(part: Any) -> bool:
     listens = part._forward_hooks or part._forward_pre_hooks
     return (
         (type(part) is nn.Linear or getattr(part, "multiplies_exactly", False))
-        and type(part.weight) is nn.Parameter
+        and (type(part.weight) is nn.Parameter or torch.compiler.is_compiling())  # which trace with stand-ins
         and not (replaced or listens)
     )

@@ -100,7 +100,7 @@ class Int8Linear(_FastLinear):
 
     def _run(self, x: Tensor) -> Tensor:
         # Without VNNI two products are added in 16 bits; 7-bit inputs cannot overflow them.
-        out: Tensor = torch.ops.quantized.linear_dynamic(x, self._fast, not _has_vnni())
+        out: Tensor = torch.ops.quantized.linear_dynamic(x, self._fast, not has_vnni())
         return out
 
 
@@ -179,7 +179,8 @@ def _has_bf16() -> bool:
     return _processor_has("_is_avx512_bf16_supported") or _processor_has("_is_amx_tile_supported")
 
 
-def _has_vnni() -> bool:
+def has_vnni() -> bool:
+    """Whether the processor adds products of 8-bit integers in 32 bits. Without VNNI it adds two of them in 16 bits."""
     return _processor_has("_is_vnni_supported")
 
 

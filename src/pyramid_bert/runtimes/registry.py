@@ -51,6 +51,7 @@ class Runtime:
 
 RUNTIMES = {
     "openvino": Runtime("openvino", "openvino", ".xml", ("fp32", "bf16", "int8"), calibrates=True),
+    "onnxruntime": Runtime("onnxruntime", "onnx", ".onnx", ("fp32", "int8"), calibrates=False),
 }
 
 
