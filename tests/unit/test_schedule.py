@@ -160,3 +160,21 @@ def test_a_schedule_that_does_not_fit_the_model(schedule, layers, message):
     for ask in (lambda: schedule.check(layers), lambda: schedule.lengths(16, layers)):
         with pytest.raises(PyramidError, match=f"^{re.escape(message)}"):
             ask()
+
+
+@pytest.mark.parametrize("n", [5, 16, 17, 100, 128])
+def test_multiples_are_reached_from_below(n):
+    plain, rounded = (Schedule.exponential(0.3, 3, first_layer=2, multiple_of=of).lengths(n, 4) for of in (1, 16))
+    assert rounded[0] == n  # before the first layer nothing is rounded
+    for before, length, whole in zip((n, *rounded), plain, rounded, strict=False):
+        assert length <= whole < length + 16
+        assert whole % 16 == 0 or whole == before  # or all tokens
+
+
+def test_multiples_are_written_only_where_they_are():
+    plain = Schedule.exponential(0.3, 3)
+    assert "multiple_of" not in plain.to_dict()
+    rounded = Schedule.exponential(0.3, 3, multiple_of=16)
+    assert Schedule.from_dict(rounded.to_dict()) == rounded
+    with pytest.raises(PyramidError, match="multiple_of must be an integer of at least 1, got 0"):
+        Schedule.exponential(0.3, 3, multiple_of=0)

@@ -34,6 +34,7 @@ _SCHEDULE_OPTIONS: dict[str, tuple[str, Any, str, str]] = {
     "last-layer": ("last_layer", int, "I", "last layer that drops tokens, from 1"),
     "first-layer": ("first_layer", int, "I", "first layer that drops tokens (default: 1)"),
     "min-tokens": ("min_tokens", int, "N", "never keep fewer tokens than this (default: 1)"),
+    "multiple-of": ("multiple_of", int, "N", "round lengths up to a multiple of this (default: 1; AMX works on 16)"),
     "lengths": ("lengths", str, "80,50,32", "custom: tokens kept at each layer"),
     "lengths-for": ("n", int, "N", "custom: the input length that --lengths is for"),
     "schedule-seed": ("seed", int, "S", "random: seed of the schedule"),

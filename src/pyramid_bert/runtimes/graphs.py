@@ -16,7 +16,7 @@ from ..core.loop import Half, Plan, Recorder, Step, run
 from ..core.reducer import Reducer
 from ..core.tokens import Tokens
 
-# A compiled graph: arrays by name -> arrays.
+# A compiled graph: arrays by name -> arrays, which may be overwritten by the next call of the same thread.
 Graph = Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]
 Place = tuple[int, Half]
 
@@ -90,7 +90,7 @@ class _Running:
         self._left -= 1
         first, *others = graph(given)
         if not self._left:
-            self.answer = first, others[0]
+            self.answer = first.copy(), others[0].copy()  # a runtime may use their memory again
             return replace(tokens, hidden=others[0][:, None])
         return replace(tokens, hidden=first, received=others[0] if others else None)
 

@@ -63,6 +63,7 @@ class Schedule:
         first_layer: int = 1,
         rounding: Rounding = "ceil",
         min_tokens: int = 1,
+        multiple_of: int = 1,
     ) -> Schedule:
         """The paper's schedule: shrink by a constant factor per layer until `keep_ratio` is reached at `last_layer`.
 
@@ -73,10 +74,14 @@ class Schedule:
                 tokens differ most, keep all of them.
             rounding: "ceil" is the paper's formula, "floor" reproduces its printed table.
             min_tokens: Inputs keep at least this many tokens, or all if they have fewer.
+            multiple_of: Round up to a multiple of this, or to all tokens. Processors with AMX compute 16 tokens at a
+                time, so that 100 tokens of a text take as long as 112 in another runtime; see `docs/runtimes.md`.
 
         Example:
             >>> Schedule.exponential(0.25, 6, first_layer=4).lengths(64, layers=6)
             (64, 64, 64, 41, 26, 16)
+            >>> Schedule.exponential(0.25, 6, first_layer=4, multiple_of=16).lengths(64, layers=6)
+            (64, 64, 64, 48, 32, 16)
         """
         return _make(
             "exponential",
@@ -85,6 +90,7 @@ class Schedule:
             first_layer=first_layer,
             rounding=rounding,
             min_tokens=min_tokens,
+            multiple_of=multiple_of,
         )
 
     @staticmethod

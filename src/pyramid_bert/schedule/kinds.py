@@ -12,22 +12,27 @@ from ..checks import check_flag, check_int, check_kind, check_number, check_rati
 from ..errors import PyramidError
 from .base import Schedule
 
+_UP = "lengths are rounded up to a multiple of it"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialSchedule(Schedule):
     """See `Schedule.exponential`."""
 
     kind: ClassVar[str] = "exponential"
+    added_later: ClassVar[str] = "multiple_of"
     numbers_of_layers: ClassVar[tuple[str, ...]] = ("last_layer",)
     keep_ratio: float
     last_layer: int
     first_layer: int = 1
+    multiple_of: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ratio(self.keep_ratio)
         check_int("last_layer", self.last_layer, 1, "layers are counted from 1")
         check_int("first_layer", self.first_layer, 1, "layers are counted from 1")
+        check_int("multiple_of", self.multiple_of, 1, _UP)
         if self.first_layer > self.last_layer:
             raise PyramidError(
                 f"first_layer must be at most last_layer={self.last_layer}, got {self.first_layer}; "
@@ -38,6 +43,9 @@ class ExponentialSchedule(Schedule):
         steps = self.last_layer - self.first_layer + 1
         done = [min(max(j - self.first_layer + 1, 0), steps) for j in range(1, layers + 1)]
         return [self.keep_ratio ** (i / steps) for i in done]
+
+    def _raw_lengths(self, n: int, layers: int) -> list[int]:
+        return _rounded_up(super()._raw_lengths(n, layers), self.multiple_of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +79,13 @@ class InputSchedule(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ratio(self.keep_ratio)
-        check_int("multiple_of", self.multiple_of, 1, "lengths are rounded up to a multiple of it, as blocks need")
+        check_int("multiple_of", self.multiple_of, 1, _UP)
 
     def _shares(self, layers: int) -> list[float]:
         return [self.keep_ratio] * layers
 
     def _raw_lengths(self, n: int, layers: int) -> list[int]:
-        return [-(-raw // self.multiple_of) * self.multiple_of for raw in super()._raw_lengths(n, layers)]
+        return _rounded_up(super()._raw_lengths(n, layers), self.multiple_of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,3 +235,7 @@ def _options(schedule: AdaptiveSchedule, n: int, layer: int) -> tuple[int, ...]:
         return (n,) * schedule.steps
     least = min(schedule.min_tokens, n)
     return tuple(max(-(-n * part // schedule.steps), least) for part in range(1, schedule.steps + 1))
+
+
+def _rounded_up(lengths: list[int], multiple_of: int) -> list[int]:
+    return [-(-length // multiple_of) * multiple_of for length in lengths]
