@@ -58,7 +58,7 @@ def main() -> None:
     if len({answer for runs in rounds for *_, answer in runs}) > 1:
         raise SystemExit("the models give different labels; export all of them from MODEL")
     names = [side.name for side in sides]
-    seconds, kilobytes = ({name: [runs[i][what] for runs in rounds] for i, name in enumerate(names)} for what in (0, 1))
+    seconds, peaks = ({name: [runs[i][what] for runs in rounds] for i, name in enumerate(names)} for what in (0, 1))
     shares = {
         "start-up": _shares(seconds, names),
         "peak memory": _shares(peaks, names),
