@@ -143,7 +143,7 @@ def _table(result: dict[str, Any], names: list[str]) -> Table:
         f"{result['rounds']} rounds in turn, of figures and of ratios within a round.",
     )
     for head in ("", "start-up\ns", "over\ntorch", "peak memory\nMB", "over\ntorch", "installed\nMB", "over\ntorch"):
-        table.add_column(head, justify="right" if head else "left")
+        table.add_column(head, justify="right" if head else "left", no_wrap=not head)
     for name in names:
         figures = (median(result["seconds"][name]), median(result["peak_mb"][name]), result["installed_mb"][name])
         ratios = (result["over_torch"][what][name] for what in ("start-up", "peak memory", "installed"))
