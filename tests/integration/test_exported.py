@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install '
 
 WITHOUT_TORCH = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 sys.modules["torch"] = sys.modules["transformers"] = None
 from pyramid_bert import ExportedClassifier
 clf = ExportedClassifier.load(sys.argv[1], threads=1)
@@ -135,3 +137,13 @@ def test_a_folder_of_something_else_is_not_replaced(trained, tmp_path):
     with pytest.raises(PyramidError, match=r"notes\.txt"):
         trained[0].export(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_threads_share_it(trained, folder):
+    """Each gets its own answers, though a runtime keeps the memory of its outputs."""
+    clf, texts = trained
+    fast, expected = ExportedClassifier.load(folder, threads=1), clf.predict_logits(texts)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            found = pool.map(lambda i: fast.predict_logits([texts[i]])[0], range(len(texts)))
+            assert np.array(list(found)) == pytest.approx(expected, abs=1e-4)
