@@ -288,7 +288,7 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
 
         Args:
             folder: Where it goes; an exported model that is there is replaced.
-            runtime: "openvino".
+            runtime: "openvino" or "onnxruntime".
             precision: "fp32"; "bf16" for products in bfloat16, on processors that have it; or "int8" for 8-bit
                 integers, with scales that are measured on a part of the texts.
             texts: Texts like those that it will be used on, at least 50 for int8. Those that scales were not measured
