@@ -1,9 +1,11 @@
-"""Measure what a pyramid saves, over three baselines named beside every figure, in one interleaved run.
+"""Measure what a pyramid saves, over honest baselines named beside every figure, in one interleaved run.
 
   a  dense, every row padded to N (what papers count)
   b  dense, padded to the longest row of a batch
   c  dense, batches sorted by length: what a good engineer already has, and the one to compare with
-  d  the pyramid, on the same sorted batches
+  d  with --runtimes: the fastest dense model in any runtime and precision that is installed
+
+The pyramid runs on the same sorted batches as c.
 
 Measure on a quiet machine. The weights do not matter for speed: without --model, a random BERT of a given size runs.
 With --speedup the schedule is found for you; with --training, steps of fine-tuning are measured instead.

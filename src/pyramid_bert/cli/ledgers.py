@@ -39,8 +39,8 @@ def ledger_table(ledger: Ledger, difference: dict[str, float] | None = None) -> 
     )
     table.add_column("", no_wrap=True)
     padded = f"dense,\npadded to {work['padded_length']}"
-    for letter, name in zip("abcd", (padded, "dense,\ndynamic", "dense,\nsorted", "pyramid"), strict=True):
-        table.add_column(f"{letter}: {name}", justify="right")
+    for name in (f"a: {padded}", "b: dense,\ndynamic", "c: dense,\nsorted", "pyramid"):
+        table.add_column(name, justify="right")
     for title, name, unit in (
         ("milliseconds", "seconds", 1e-3),
         ("roofline, at once", "roofline_seconds", 1e-3),
