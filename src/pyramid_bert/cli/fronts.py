@@ -33,18 +33,17 @@ def front_table(search: RuntimeSearch) -> Table:
         f"{search.wanted:g}x over c. c: dense in torch, fp32, length-sorted batches. d: the fastest dense one, here "
         f"{' '.join(search.fastest)}. Agreement with c; ±: half of a 95 % interval.",
     )
-    table.add_column("", no_wrap=True)
-    for name in ("runtime", "precision", "pyramid"):
-        table.add_column(name)
+    table.add_column("")
+    table.add_column("runtime", no_wrap=True)
+    table.add_column("pyramid")
     for name in ("over c", "over d", "agreement", *([search.metric] if search.metric else [])):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for option in _shown(search):
         chosen = option is search.chosen
         low, high = option.interval
         table.add_row(
             "→" if chosen else "",
-            option.runtime,
-            option.precision,
+            " ".join(option.place),
             option.pyramid,
             f"{option.over_c:.2f}x",
             f"{option.over_d:.2f}x",

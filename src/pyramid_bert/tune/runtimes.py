@@ -350,7 +350,8 @@ class RuntimeFinder:
         runs = {_name(one.place, one.settings): one.run for one in ready}
         in_time = self._deadline.part(_TIMING).in_time
         with steps_shown("measuring, in turn", (_ROUNDS + 1) * len(runs), shown=self._progress) as step:
-            return time_interleaved(runs, rounds=_ROUNDS, after_each=step, in_time=in_time).whole_rounds()
+            how: dict[str, Any] = {"in_time": in_time, "at_least": 2 * len(runs)}  # the warm-up never counts
+            return time_interleaved(runs, rounds=_ROUNDS, after_each=step, **how).whole_rounds()
 
     def _option(self, ready: _Ready, timing: Timing) -> Option:
         name = _name(ready.place, ready.settings)
