@@ -252,5 +252,5 @@ def test_the_picture_shows_everything_that_was_measured():
     assert list(wanted) == [6, 6]
     (legend,) = picture.legends
     said = [text.get_text() for text in legend.get_texts()]
-    assert {"openvino", "int8", "dense", "pyramid", "chosen", "6x wanted"} <= set(said)
+    assert {"openvino", "int8", "hollow: dense", "filled: pyramid", "chosen", "6x wanted"} <= set(said)
     assert "bf16" not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -23,6 +24,7 @@ FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = {"torch": "#D55E00", "openvino": "#0072B2", "onnxruntime": "#009E73"}
 _SHAPES = {"fp32": "o", "packed": "s", "bf16": "^", "int8": "D"}
 _CHOSEN, _WANTED, _GREY = "#CC79A7", "#444444", "#777777"
+_TITLE = 80  # characters a line
 
 
 def front_table(search: RuntimeSearch) -> Table:
@@ -96,12 +98,12 @@ def front_figure(search: RuntimeSearch) -> Figure:
     panel.set(
         xlabel="speed over c: the dense model in torch, fp32, length-sorted batches", ylabel="agreement with c, %"
     )
-    panel.set_title(f"chosen: {chosen.runtime} {chosen.precision}, {chosen.pyramid}", fontsize=10, loc="left")
+    panel.set_title(f"chosen: {' '.join(chosen.place)}\n{fill(chosen.pyramid, _TITLE)}", fontsize=9, loc="left")
     panel.set_xlim(left=0)
     panel.margins(y=0.12)
     panel.grid(alpha=0.25)
     panel.spines[["top", "right"]].set_visible(False)
-    picture.legend(handles=_legend(search.options, search.wanted), loc="outside right upper", frameon=False)
+    picture.legend(handles=_legend(search.options, search.wanted), loc="outside right center", frameon=False)
     return picture
 
 
@@ -122,8 +124,8 @@ def _legend(options: Sequence[Option], wanted: float) -> list[Any]:
     return [
         *(sign(name, "o", color=_COLOURS[name]) for name in runtimes),
         *(sign(name, _SHAPES[name], markerfacecolor="none", **grey) for name in precisions),
-        sign("dense", "o", markerfacecolor="white", **grey),
-        sign("pyramid", "o", markerfacecolor=_GREY, **grey),
+        sign("hollow: dense", "o", markerfacecolor="white", **grey),
+        sign("filled: pyramid", "o", markerfacecolor=_GREY, **grey),
         sign("chosen", "o", **_ring()),
         Line2D([], [], color=_GREY, linewidth=1, label="front"),
         Line2D([], [], color=_WANTED, linestyle="--", linewidth=1.2, label=f"{wanted:g}x wanted"),
