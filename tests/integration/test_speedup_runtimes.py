@@ -28,24 +28,6 @@ pytest.importorskip("onnxruntime", reason=needed)
 FIRST = [Method("first", "drop")]
 
 
-@pytest.fixture(scope="module")
-def dense_dir(learner_dir, sentiment, tmp_path_factory):
-    """A dense classifier that has learned the task."""
-    classifier = PyramidClassifier.from_pretrained(learner_dir, "dense", device="cpu")
-    classifier.fit(*sentiment(256), epochs=8, learning_rate=2e-3, batch_size=16, progress=False)
-    folder = tmp_path_factory.mktemp("dense") / "model"
-    classifier.save(folder)
-    return folder
-
-
-@pytest.fixture
-def rows_file(sentiment, tmp_path):
-    lines = [f"{text},{label}" for text, label in zip(*sentiment(80, seed=5), strict=True)]
-    path = tmp_path / "rows.csv"
-    path.write_text("\n".join(["text,label", *lines]) + "\n")
-    return path
-
-
 @pytest.fixture
 def call(dense_dir, rows_file, tmp_path):
     """The words of a call that writes to `fast`, without the speed-up."""

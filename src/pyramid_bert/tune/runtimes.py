@@ -129,7 +129,7 @@ def find_runtime(
         progress: Show progress bars.
     """
     check_number("minutes", minutes, above=True)
-    deadline, start = Deadline(60 * minutes), time.monotonic()
+    deadline = Deadline(60 * minutes)
     check_path("folder", folder)
     check_speedup(speedup)
     check_number("batch_size", batch_size, 1, whole=True)
@@ -140,23 +140,7 @@ def find_runtime(
     how: dict[str, Any] = {"metric": metric, "held_out": held_out, "batch_size": batch_size, "methods": methods}
     with TemporaryDirectory() as scratch:
         finder = RuntimeFinder(classifier, texts, labels, Path(scratch), deadline, how, progress=progress)
-        left_out = finder.without_scales(places, named="int8" in (precisions or ()))
-        options = finder.find(speedup, [place for place in places if place not in left_out])
-        allowed = [one for one in options if one.place in places]
-        chosen = choose(allowed or options, speedup, metric)
-        with replacing_folder(Path(folder)) as target:
-            finder.save(chosen, target)
-    return RuntimeSearch(
-        chosen=chosen,
-        options=tuple(options),
-        fastest=finder.fastest,
-        wanted=speedup,
-        metric=metric,
-        rows=finder.rows,
-        left_out=tuple(left_out.values()),
-        in_time=not deadline.was_short,
-        seconds=time.monotonic() - start,
-    )
+        return finder.choose(speedup, places, Path(folder), int8_named="int8" in (precisions or ()))
 
 
 def places_of(runtime: str = ANY, precisions: Sequence[str] | None = None) -> list[Place]:
@@ -225,7 +209,8 @@ class RuntimeFinder:
         *,
         progress: bool,
     ) -> None:
-        self._dense, self._scratch, self._deadline = classifier, scratch, deadline
+        self._start, self._deadline = time.monotonic(), deadline
+        self._dense, self._scratch = classifier, scratch
         self._how, self._progress = dict(how), progress
         self._every: Any = classifier.encode(texts)
         self._labels = labels
@@ -238,7 +223,27 @@ class RuntimeFinder:
         self._workload = rows_to_time(self._items, self._batch_size, self._pad_id)
         self._ready: list[tuple[_Ready, Option]] = []
 
-    def without_scales(self, places: Sequence[Place], *, named: bool) -> dict[Place, str]:
+    def choose(self, wanted: float, places: Sequence[Place], folder: Path, *, int8_named: bool) -> RuntimeSearch:
+        """The choice from beginning to end; raises if everything is too slow, and writes the chosen one if not."""
+        left_out = self._without_scales(places, named=int8_named)
+        options = self._find(wanted, [place for place in places if place not in left_out])
+        allowed = [option for option in options if option.place in places]
+        chosen = choose(allowed or options, wanted, self._how["metric"])
+        with replacing_folder(folder) as scratch:
+            next(ready for ready, option in self._ready if option is chosen).save(scratch)
+        return RuntimeSearch(
+            chosen=chosen,
+            options=tuple(options),
+            fastest=self.fastest,
+            wanted=wanted,
+            metric=self._how["metric"],
+            rows=self.rows,
+            left_out=tuple(left_out.values()),
+            in_time=not self._deadline.was_short,
+            seconds=time.monotonic() - self._start,
+        )
+
+    def _without_scales(self, places: Sequence[Place], *, named: bool) -> dict[Place, str]:
         """The places whose scales these texts cannot tell, and why; raises if int8 was `named` and is nowhere else."""
         wanting = [place for place in places if place[1] == "int8" and place[0] != "torch"]
         wanting = [place for place in wanting if get_runtime(place[0]).calibrates]
@@ -252,7 +257,7 @@ class RuntimeFinder:
             return {place: f"{' '.join(place)} was left out: {error}" for place in wanting}
         return {}
 
-    def find(self, wanted: float, places: Sequence[Place]) -> list[Option]:
+    def _find(self, wanted: float, places: Sequence[Place]) -> list[Option]:
         """Everything that was measured, baseline c first; raises nothing if it is all too slow."""
         options = self._measured(list(self._prepared(self._dense, list(dict.fromkeys([BASELINE, *places])))))
         needed = pyramids_needed([one for one in options if one.place in places], wanted)
@@ -263,10 +268,6 @@ class RuntimeFinder:
         slow = [(one, ideal) for one, ideal in found if one.over_c < wanted and one.agreement > best]
         again = {one.place: ideal * wanted / one.over_c for one, ideal in slow}
         return options + [option for option, _ in self._with_pyramids(again, _CORRECTED, _AGAIN)]
-
-    def save(self, option: Option, folder: Path) -> None:
-        """Writes an option to a folder, as it was measured."""
-        next(ready for ready, one in self._ready if one is option).save(folder)
 
     def _with_pyramids(self, needed: Mapping[Place, float], margin: float, share: float) -> list[tuple[Option, float]]:
         """Pyramids where they are needed, measured, each with the ideal speed-up that was asked for."""
