@@ -13,6 +13,7 @@ from pyramid_bert.cli.fronts import front_figure
 from pyramid_bert.errors import DataError, MissingExtraError
 from pyramid_bert.export.classifier import ExportedClassifier, is_exported
 from pyramid_bert.families import is_pyramid
+from pyramid_bert.runtimes.registry import get_runtime
 from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.text.tables import read_table
 from pyramid_bert.tune import runtimes
@@ -208,8 +209,9 @@ def test_what_is_not_installed_is_left_out_of_all(monkeypatch):
     every = places_of()
     monkeypatch.setitem(sys.modules, "openvino", None)
     assert places_of() == [place for place in every if place[0] != "openvino"]
-    with pytest.raises(MissingExtraError):
-        places_of("openvino")
+    for asked in (lambda: places_of("openvino"), lambda: get_runtime("openvino").check("fp32")):
+        with pytest.raises(MissingExtraError):
+            asked()
 
 
 def test_few_rows_are_refused(dense_dir, sentiment, tmp_path):
