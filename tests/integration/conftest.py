@@ -6,6 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pyramid_bert import PyramidClassifier
+
 GOOD = "fine good great brilliant sweet perfect funny clever happy".split()
 BAD = "dull boring weak poor sad worst slow cold tired".split()
 FILLER = "the film is a story and it has some music for you in this world".split()
@@ -57,3 +59,23 @@ def learner_dir(tmp_path_factory, tiny_bert, tokenizer):
     model.bert.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def dense_dir(learner_dir, sentiment, tmp_path_factory):
+    """A dense classifier that has learned the task."""
+    texts, labels = sentiment(256)
+    classifier = PyramidClassifier.from_pretrained(learner_dir, "dense")
+    classifier.fit(texts, labels, epochs=8, learning_rate=2e-3, batch_size=16, progress=False)
+    folder = tmp_path_factory.mktemp("dense") / "model"
+    classifier.save(folder)
+    return folder
+
+
+@pytest.fixture
+def rows_file(sentiment, tmp_path):
+    """A file with 80 rows of the task."""
+    lines = [f"{text},{label}" for text, label in zip(*sentiment(80, seed=5), strict=True)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+    return path

@@ -26,17 +26,6 @@ from pyramid_bert.tune.search import check_held_out, find_pyramid
 
 
 @pytest.fixture(scope="module")
-def dense_dir(learner_dir, sentiment, tmp_path_factory):
-    """A dense classifier that has learned the task."""
-    texts, labels = sentiment(256)
-    classifier = PyramidClassifier.from_pretrained(learner_dir, "dense")
-    classifier.fit(texts, labels, epochs=8, learning_rate=2e-3, batch_size=16, progress=False)
-    folder = tmp_path_factory.mktemp("dense") / "model"
-    classifier.save(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def dense(dense_dir):
     return PyramidClassifier.load(dense_dir)
 
@@ -367,14 +356,6 @@ def test_a_regressor_is_judged_alike_on_few_rows_and_on_many():
 
 
 # ---- the command ----
-
-
-@pytest.fixture
-def rows_file(sentiment, tmp_path):
-    lines = [f"{text},{label}" for text, label in zip(*sentiment(80, seed=5), strict=True)]
-    path = tmp_path / "rows.csv"
-    path.write_text("\n".join(["text,label", *lines]) + "\n")
-    return path
 
 
 @pytest.fixture

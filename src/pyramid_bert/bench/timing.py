@@ -35,6 +35,16 @@ class Timing:
         """
         return median(a / b for a, b in zip(self.seconds[over], self.seconds[name], strict=True))
 
+    def whole_rounds(self) -> Timing:
+        """The rounds in which everything was timed.
+
+        Example:
+            >>> Timing({"a": [2.0, 4.0], "b": [1.0]}).whole_rounds()
+            Timing(seconds={'a': [2.0], 'b': [1.0]})
+        """
+        rounds = min(map(len, self.seconds.values()))
+        return Timing({name: times[:rounds] for name, times in self.seconds.items()})
+
 
 def time_interleaved(
     runs: Mapping[str, Callable[[], object]],

@@ -5,8 +5,12 @@ of similar ones, core-sets, attention, the first ones), in what becomes of the o
 keep ratio that gives the wanted speed-up. The table in the end compares dense model and pyramid on the other rows.
 Labels are used if the file has them, but are not needed.
 
-The best pyramid is saved as soon as it is found, before it is measured and compared: a command that is stopped then, by
-Ctrl-C or by the system, leaves it in --out.
+With --runtime auto, or the name of one, runtime, precision and pyramid are chosen together: the dense model is timed in
+all of them, pyramids are searched where it is not fast enough, and what agrees most with the dense model in torch among
+those that are fast enough is written to --out.
+
+In torch, the best pyramid is saved as soon as it is found, before it is measured and compared: a command that is
+stopped then, by Ctrl-C or by the system, leaves it in --out.
 """
 
 from __future__ import annotations
@@ -25,21 +29,26 @@ from rich.table import Table as RichTable
 from ..checks import check_number
 from ..errors import DataError, PyramidError, UsageError
 from ..files import check_not_input, check_replaceable, check_writable, only_writer, recover_folder
+from ..runtimes.registry import RUNTIMES
 from . import options
 from .compared import INTERVALS, comparison
+from .fronts import check_picture, draw_front, front_table
 from .options import LABEL, read_data, usage_errors
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
     from ..text.tables import Table
     from ..tune.finder import Search
+    from ..tune.runtimes import RuntimeSearch
 
+TORCH = "torch"
 _FAR_BELOW, _FAR_ABOVE = 0.9, 1.15  # of the wanted speed-up: worth a word
 _VARIED = 0.1  # the spread of the rounds, as a share of their median: worth a word
 EPILOG = """examples:
   pyramid-bert speedup my-dense-model --data dev.csv --speedup 2 --out twice-as-fast
   pyramid-bert speedup my-dense-model --data unlabelled.jsonl --speedup 1.5 --out faster --minutes 5
   pyramid-bert speedup my-dense-model --data dev.csv --speedup 2 --ideal --metric f1 --out faster --json
+  pyramid-bert speedup my-dense-model --data dev.csv --speedup 6 --runtime auto --out fast --plot front.png
   pyramid-bert predict twice-as-fast "a fine film" """
 
 
@@ -51,6 +60,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the pyramid goes")
     parser.add_argument(
         "--ideal", action="store_true", help="count multiply-accumulates at true lengths, not time on this machine"
+    )
+    parser.add_argument(
+        "--runtime",
+        default=TORCH,
+        choices=("auto", TORCH, *RUNTIMES),
+        help="torch (default): a pyramid there; auto: choose among all that are installed, with precision and pyramid",
+    )
+    parser.add_argument(
+        "--precision",
+        metavar="P,P",
+        help="with another --runtime than torch: only these, of fp32, packed, bf16 and int8",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="with another --runtime than torch: draw speed and agreement of all (.png)"
     )
     parser.add_argument("--metric", metavar="NAME", help="metric that decides among the last few (default: accuracy)")
     parser.add_argument(
@@ -78,28 +101,95 @@ def run(args: argparse.Namespace) -> None:
     check_number("--batch-size", args.batch_size, 1, whole=True, error=UsageError)
     if args.no_labels and (args.metric is not None or args.label_column != LABEL):
         raise UsageError("--no-labels reads no labels; leave it out, or leave out --metric and --label-column")
-    out = Path(args.out)
+    out, elsewhere = Path(args.out), args.runtime != TORCH
+    _check_runtime(args)
     recover_folder(out)
-    if (out / "config.json").exists() and not args.overwrite:
+    if any((out / name).exists() for name in ("config.json", "exported.json")) and not args.overwrite:
         raise PyramidError(f"{out} holds a trained model already; name another folder, or pass --overwrite")
     table = _read(args)
 
     from ..classifier import WRITTEN, PyramidClassifier
+    from ..export.writing import WRITTEN as EXPORTED
+    from ..tune.runtimes import places_of
     from ..tune.solver import check_speedup
 
     with usage_errors():
         check_speedup(args.speedup, "--speedup")
+        if elsewhere:
+            places_of(args.runtime, _precisions(args))
     check_not_input(out, Path(args.model))
     check_writable(out)
-    check_replaceable(out, WRITTEN)
-    classifier = PyramidClassifier.load(args.model, device=args.device)
+    check_replaceable(out, (*WRITTEN, *EXPORTED) if elsewhere else WRITTEN)
+    classifier = PyramidClassifier.load(args.model, device="cpu" if elsewhere else args.device)
     _check_call(args, classifier, table)
     if args.max_length is not None:
         classifier.max_length = args.max_length
+    table = options.encoded(classifier, table, options.SHORTEN)
     with only_writer(out):
-        search = _search(args, classifier, options.encoded(classifier, table, options.SHORTEN), out)
-    _show(search, args)
+        if elsewhere:
+            chosen = _choose(args, classifier, table, out)
+        else:
+            search = _search(args, classifier, table, out)
+    if elsewhere:
+        _show_chosen(chosen, args)
+    else:
+        _show(search, args)
     options.say(f"saved to {out}")
+
+
+def _check_runtime(args: argparse.Namespace) -> None:
+    """Raises for options that do not fit the runtime, and for a runtime or a picture that cannot be had."""
+    if args.runtime == TORCH:
+        for option in ("precision", "plot"):
+            if getattr(args, option) is not None:
+                raise UsageError(f"--{option} needs --runtime auto, or one of {', '.join(RUNTIMES)}")
+        return
+    if args.ideal:
+        raise UsageError("--ideal counts multiply-accumulates, and runtimes differ in time; leave it or --runtime out")
+    if args.device not in ("auto", "cpu"):
+        raise UsageError(f"--runtime {args.runtime} compares on the CPU; leave out --device {args.device}")
+    if args.plot is not None:
+        check_picture(args.plot)
+
+
+def _precisions(args: argparse.Namespace) -> list[str] | None:
+    return None if args.precision is None else [name.strip() for name in args.precision.split(",")]
+
+
+def _choose(args: argparse.Namespace, classifier: PyramidClassifier, table: Table, out: Path) -> RuntimeSearch:
+    """Chooses runtime, precision and pyramid, and writes the chosen one."""
+    from ..tune.runtimes import find_runtime
+
+    return find_runtime(
+        classifier,
+        args.speedup,
+        table.texts,
+        table.labels or None,
+        folder=out,
+        runtime=args.runtime,
+        precisions=_precisions(args),
+        metric=args.metric,
+        minutes=args.minutes,
+        held_out=args.held_out,
+        batch_size=args.batch_size,
+        progress=True,
+    )
+
+
+def _show_chosen(search: RuntimeSearch, args: argparse.Namespace) -> None:
+    if args.json:
+        options.print_json(search.to_dict())
+    else:
+        Console().print(front_table(search))
+    if args.plot is not None:
+        draw_front(search, Path(args.plot))
+        options.say(f"drawn in {args.plot}")
+    for reason in search.left_out:
+        options.say(reason)
+    if not search.in_time:
+        options.say(f"{args.minutes:g} minutes were over; a larger --minutes may find nearer pyramids")
+    if search.chosen.runtime == TORCH and search.chosen.precision != "fp32":
+        options.say(f"it is this fast with --optimize {search.chosen.precision}, which predict and evaluate take")
 
 
 def _search(args: argparse.Namespace, classifier: PyramidClassifier, table: Table, out: Path) -> Search:

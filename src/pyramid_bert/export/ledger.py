@@ -20,7 +20,6 @@ from ..bench.workload import Workload, forward_all
 from ..counting import steps_shown
 from ..errors import PyramidError
 from ..families import pyramid_settings
-from ..runtimes.graphs import Graphs
 from ..runtimes.packed import OPTIMIZATIONS, optimize
 from ..runtimes.registry import RUNTIMES, Runtime
 from ..text.batches import padded
@@ -118,11 +117,13 @@ def measure_runtimes(
     runs: dict[Name, Run] = {}
     with TemporaryDirectory() as scratch:
         for side, model in models.items():
-            runs |= {("torch", how, side): run for how, run in _in_torch(model, workload, batch_size).items()}
+            for how, one in in_torch(model).items():
+                runs["torch", how, side] = torch_over(one, workload, batch_size)
             for runtime in installed():
-                folder = Path(scratch) / runtime.name / side
-                graphs = _exported(model, folder, runtime, workload, threads, progress=progress)
-                runs |= {(runtime.name, how, side): _over(one, workload, batch_size) for how, one in graphs.items()}
+                write = _writer(model, runtime, workload, progress=progress)
+                made = written(Path(scratch) / runtime.name / side, precisions(runtime), write, threads)
+                for how, graphs in made.items():
+                    runs[runtime.name, how, side] = graphs_over(graphs, workload, batch_size)
         named = {" ".join(name): run for name, run in runs.items()}
         with steps_shown("measuring, in turn", (rounds + 1) * len(named), shown=progress) as step:
             timing = time_interleaved(named, rounds=rounds, after_each=step)
@@ -159,52 +160,69 @@ def installed() -> list[Runtime]:
     found = []
     for runtime in RUNTIMES.values():
         with suppress(ImportError):
-            runtime.check("fp32")
+            runtime.check_writing("fp32")
             found.append(runtime)
     return found
 
 
 def precisions(runtime: Runtime) -> list[str]:
-    """The precisions of a runtime that this machine can run."""
+    """The precisions of a runtime that this machine can write and run."""
     found = []
     for precision in runtime.precisions:
         with suppress(PyramidError):
-            runtime.check(precision)
+            runtime.check_writing(precision)
             found.append(precision)
     return found
 
 
-def _in_torch(model: Any, workload: Workload, batch_size: int) -> dict[str, Run]:
-    """The model in torch, as it is and with each optimization that this machine has."""
-    batches = workload.tensors(workload.by_length(batch_size))
-    models = {"fp32": model}
+def in_torch(model: Any, wanted: Sequence[str] = ("fp32", *OPTIMIZATIONS)) -> dict[str, Any]:
+    """The model in torch by precision: as it is, and copies with each optimization that this machine has."""
+    models = {"fp32": model} if "fp32" in wanted else {}
     for how in OPTIMIZATIONS:
-        with suppress(PyramidError):
-            models[how] = optimize(copy.deepcopy(model), how)  # type: ignore[arg-type]
-    return {how: lambda record=None, one=one: forward_all(one, batches, record) for how, one in models.items()}
+        if how in wanted:
+            with suppress(PyramidError):
+                models[how] = optimize(copy.deepcopy(model), how)  # type: ignore[arg-type]
+    return models
 
 
-def _exported(
-    model: Any, folder: Path, runtime: Runtime, workload: Workload, threads: int | None, *, progress: bool
-) -> dict[str, Graphs]:
-    """The graphs of a model by precision. bf16 runs the graphs of fp32."""
-    how: dict[str, Any] = {"pad_id": workload.pad_id, "types": workload.items[0].token_type_ids is not None}
-    known, made, found = precisions(runtime), dict[str, Export](), dict[str, Graphs]()
-    for stored in ("fp32", "int8"):
-        if stored in known:
-            (folder / stored).mkdir(parents=True)
-            some = workload.items[:_CALIBRATED_ON]
-            made[stored] = write_graphs(model, folder / stored, runtime, stored, some, **how, progress=progress)
-    for precision in known:
+def written(
+    folder: Path, wanted: Sequence[str], write: Callable[[Path, str], Export], threads: int | None = None
+) -> dict[str, GraphFolder]:
+    """An exported model by precision. bf16 runs the graphs of fp32.
+
+    Args:
+        folder: Where the graphs go, in a folder for each precision that is stored.
+        wanted: The precisions.
+        write: Writes a model to a folder in a precision that is stored.
+        threads: Of the runtime; None for all cores.
+    """
+    made: dict[str, Export] = {}
+    found: dict[str, GraphFolder] = {}
+    for precision in wanted:
         stored = "int8" if precision == "int8" else "fp32"
-        one = replace(made[stored], precision=precision)
-        found[precision] = GraphFolder(folder / stored, one, threads).graphs(one.ways[0])
+        if stored not in made:
+            (folder / stored).mkdir(parents=True)
+            made[stored] = write(folder / stored, stored)
+        found[precision] = GraphFolder(folder / stored, replace(made[stored], precision=precision), threads)
     return found
 
 
-def _over(graphs: Graphs, workload: Workload, batch_size: int) -> Run:
-    """What runs graphs over the workload, in length-sorted batches."""
-    batches = []
+def _writer(model: Any, runtime: Runtime, workload: Workload, *, progress: bool) -> Callable[[Path, str], Export]:
+    """What writes the graphs of a model in a precision."""
+    how: dict[str, Any] = {"pad_id": workload.pad_id, "types": workload.items[0].token_type_ids is not None}
+    some = workload.items[:_CALIBRATED_ON]
+    return lambda folder, stored: write_graphs(model, folder, runtime, stored, some, **how, progress=progress)
+
+
+def torch_over(model: Any, workload: Workload, batch_size: int) -> Run:
+    """What runs a model in torch over the workload, in length-sorted batches."""
+    batches = workload.tensors(workload.by_length(batch_size))
+    return lambda record=None: forward_all(model, batches, record)
+
+
+def graphs_over(made: GraphFolder, workload: Workload, batch_size: int) -> Run:
+    """What runs an exported model over the workload, in length-sorted batches."""
+    graphs, batches = made.graphs(made.export.ways[0]), []
     for rows in workload.by_length(batch_size):
         some = [workload.items[i] for i in rows]
         arrays = padded(some, workload.pad_id)

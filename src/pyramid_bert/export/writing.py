@@ -56,20 +56,17 @@ def export(
     chosen, target = get_runtime(runtime), Path(folder)
     chosen.check(precision)
     check_replaceable(target, WRITTEN)
-    items, known = _sample(classifier, texts, labels), classifier.known_labels()
+    items = _sample(classifier, texts, labels)
     calibrates = precision == "int8" and chosen.calibrates
     if calibrates:
-        _check_calibration(classifier.tokenizer, items)
-    _check_exportable(classifier)
+        check_calibration(classifier.tokenizer, items)
+    check_exportable(classifier)
     order = shuffled(len(items), 0)
     head = order[: min(_CALIBRATED_ON, len(items) // 2)] if calibrates else []
     held_out = sorted(set(order) - set(head))
     truth = None if labels is None else [labels[i] for i in held_out]
     with quiet_transformers(), only_writer(target), replacing_folder(target) as scratch:
-        made = _write(classifier, scratch, chosen, precision, [items[i] for i in head], progress=progress)
-        record = {"format": 1, "classes": known.classes, "numbered": known.numbered}
-        write_text(scratch / RECORD, json.dumps({**record, "max_length": classifier.max_length}, ensure_ascii=False))
-        made.save(scratch)
+        made = write_folder(classifier, scratch, chosen, precision, [items[i] for i in head], progress=progress)
         exported = ExportedClassifier.load(scratch)  # what cannot be read back is not written
         report = measure(classifier, exported, [items[i] for i in held_out], truth, progress=progress)
         if not force:
@@ -90,7 +87,7 @@ def _sample(classifier: Any, texts: Sequence[Any] | None, labels: Sequence[Any] 
     return items
 
 
-def _check_calibration(tokenizer: Any, items: Sequence[Encoded]) -> None:
+def check_calibration(tokenizer: Any, items: Sequence[Encoded]) -> None:
     """Raises if these texts cannot tell how numbers are spread inside the model."""
     if len(items) < LEAST_TEXTS:
         raise DataError(
@@ -106,7 +103,7 @@ def _check_calibration(tokenizer: Any, items: Sequence[Encoded]) -> None:
         )
 
 
-def _check_exportable(classifier: Any) -> None:
+def check_exportable(classifier: Any) -> None:
     """Raises for a model that no runtime takes."""
     model, family = classifier.model, family_of(classifier.model)
     if not getattr(classifier.tokenizer, "is_fast", False):
@@ -122,18 +119,26 @@ def _check_exportable(classifier: Any) -> None:
         raise UnsupportedModelError("a pyramid with reduce='replace' saves nothing, and is not exported; use 'drop'")
 
 
-def _write(
-    classifier: Any, folder: Path, runtime: Runtime, precision: str, items: Sequence[Encoded], *, progress: bool
+def write_folder(
+    classifier: Any, folder: Path, runtime: Runtime, precision: str, items: Sequence[Encoded], *, progress: bool = False
 ) -> Export:
-    """Writes graphs and tokenizer, and returns what `exported.json` is to say."""
+    """Writes a classifier to a folder, and returns what its `exported.json` says.
+
+    The arguments are those of `write_graphs`.
+    """
     tokenizer, settings, front = classifier.tokenizer, classifier.settings, classifier.front
+    known = classifier.known_labels()
     tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
     if front is not None:
         front.save(folder)
     others = [] if front is None else [point.settings for point in front.points if point.settings != settings]
     about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id}
     about |= {"types": "token_type_ids" in tokenizer.model_input_names, "pyramids": [settings, *others]}
-    return write_graphs(classifier.model, folder, runtime, precision, items, **about, progress=progress)
+    made = write_graphs(classifier.model, folder, runtime, precision, items, **about, progress=progress)
+    record = {"format": 1, "classes": known.classes, "numbered": known.numbered}
+    write_text(folder / RECORD, json.dumps({**record, "max_length": classifier.max_length}, ensure_ascii=False))
+    made.save(folder)
+    return made
 
 
 def write_graphs(

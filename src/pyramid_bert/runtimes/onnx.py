@@ -24,6 +24,12 @@ def check(precision: str) -> None:
     _package("onnxruntime")
 
 
+def check_writing(precision: str) -> None:
+    """Raises if what writes graphs is not installed."""
+    _package("onnx")
+    _package("onnxscript")
+
+
 def slow(precision: str) -> str | None:
     """What will be slow on this processor, in a sentence; None if nothing is."""
     from .packed import has_vnni

@@ -20,8 +20,16 @@ from ..errors import MissingExtraError, PyramidError
 
 def check(precision: str) -> None:
     """Raises if OpenVINO is not installed, or if this processor lacks what a precision needs."""
+    _openvino()
     if precision == "bf16" and "BF16" not in _capabilities():
         raise PyramidError("this processor has no bf16 instructions (AVX-512 BF16 or AMX); use precision fp32 or int8")
+
+
+def check_writing(precision: str) -> None:
+    """Raises if what writes graphs of a precision is not installed."""
+    _openvino()
+    if precision == "int8":
+        _nncf()
 
 
 def slow(precision: str) -> str | None:

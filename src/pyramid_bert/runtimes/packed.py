@@ -123,13 +123,7 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
         >>> optimization_of(model), optimization_of(unoptimize(model))
         ('packed', None)
     """
-    if how not in _KINDS:
-        raise UnknownNameError("optimization", how, _KINDS)
-    if how == "bf16" and not _has_bf16():
-        raise PyramidError(
-            "'bf16' needs a processor with bfloat16 instructions (amx_bf16 or avx512_bf16), which this one does not "
-            "have; use 'packed' (the same logits) or 'int8' (slightly different logits)"
-        )
+    check_optimization(how)
     linear = _linear_layers(model)
     if not linear:
         raise PyramidError(f"{type(model).__name__} has no encoder layers to optimize; give a transformers model")
@@ -150,6 +144,17 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
         reason = str(error).splitlines()[0]
         raise PyramidError(f"this build of torch cannot do {how!r} here: {reason}; leave the model as it is") from error
     return model
+
+
+def check_optimization(how: str) -> None:
+    """Raises unless this processor has an optimization."""
+    if how not in _KINDS:
+        raise UnknownNameError("optimization", how, _KINDS)
+    if how == "bf16" and not _has_bf16():
+        raise PyramidError(
+            "'bf16' needs a processor with bfloat16 instructions (amx_bf16 or avx512_bf16), which this one does not "
+            "have; use 'packed' (the same logits) or 'int8' (slightly different logits)"
+        )
 
 
 def unoptimize(model: Any) -> Any:

@@ -2,7 +2,8 @@
 
 A module has `write(stretch, example, file)`, which needs torch, `quantize(source, target, rows)`,
 `load(file, precision, threads)`, which returns a `graphs.Graph`, `check(precision)`, which raises what this machine or
-environment lacks, and `slow(precision)`, which says what will be slow on it.
+environment lacks, `check_writing(precision)`, which raises what it lacks for writing, and `slow(precision)`, which says
+what will be slow on it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Runtime:
         if precision not in self.precisions:
             raise UnknownNameError(f"precision of {self.name}", precision, self.precisions)
         self.functions.check(precision)
+
+    def check_writing(self, precision: str) -> None:
+        """Raises unless models can be written for this runtime, and run in this precision."""
+        self.check(precision)
+        self.functions.check_writing(precision)
 
     def slow(self, precision: str) -> str | None:
         """What will be slow on this machine, in a sentence; None if nothing is."""

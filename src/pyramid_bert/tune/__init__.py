@@ -5,7 +5,9 @@ from .candidates import METHODS, Method, described
 from .elastic import train_elastic
 from .finder import MINIMUM_ROWS, Search
 from .judge import Trial
+from .options import Option
 from .rehearsal import Rehearsal
+from .runtimes import RuntimeSearch, find_runtime
 from .schedules import (
     AdaptiveSolution,
     Solution,
@@ -27,7 +29,9 @@ __all__ = [
     "Calibration",
     "Choice",
     "Method",
+    "Option",
     "Rehearsal",
+    "RuntimeSearch",
     "Search",
     "Solution",
     "Solver",
@@ -38,6 +42,7 @@ __all__ = [
     "calibration_runs",
     "described",
     "find_pyramid",
+    "find_runtime",
     "measure_sensitivity",
     "schedule_for_speedup",
     "solve_adaptive",

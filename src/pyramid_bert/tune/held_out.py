@@ -66,10 +66,11 @@ def compare(
         rows += batches[i]
     ours, theirs = (torch.cat(part) for part in zip(*parts, strict=True))
     truth = None if labels is None else [labels[row] for row in rows]
-    return _compared(known, truth, ours, theirs)
+    return compared(known, truth, ours, theirs)
 
 
-def _compared(known: Labels, labels: Sequence[Any] | None, dense: Tensor, pyramid: Tensor) -> HeldOut:
+def compared(known: Labels, labels: Sequence[Any] | None, dense: Tensor, pyramid: Tensor) -> HeldOut:
+    """What two models give for rows, by their outputs (n, classes)."""
     every = range(len(dense))
     metrics = {} if labels is None else {"dense": dense, "pyramid": pyramid}
     found = {side: _metrics(known, labels or (), logits, every) for side, logits in metrics.items()}

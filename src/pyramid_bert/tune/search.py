@@ -62,6 +62,25 @@ def find_pyramid(
     deadline = Deadline(60 * minutes)
     check_speedup(speedup)
     check_choice("target", target, TARGETS)
+    metric = check_rows(classifier, texts, labels, metric, held_out)
+    check_number("batch_size", batch_size, 1, whole=True)
+    if not methods:
+        raise PyramidError("methods must not be empty; leave them out to try all")
+    for method in methods:  # raises for what the family cannot run
+        family_of(classifier.model).settings(method.settings(extreme_schedule()), classifier.model.config)
+    with Bar(shown=progress) as bar:
+        finder = Finder(classifier, texts, labels, held_out, tuple(methods), batch_size, deadline, on_best, bar)
+        return finder.find(speedup, target, metric)
+
+
+def check_rows(
+    classifier: PyramidClassifier,
+    texts: Sequence[Text],
+    labels: Sequence[Any] | None,
+    metric: str | None,
+    held_out: float | None,
+) -> str | None:
+    """The metric that decides, None without labels; raises unless a search can be made with this model and rows."""
     check_dense(classifier)
     if len(texts) < MINIMUM_ROWS:
         raise DataError(f"a search needs at least {MINIMUM_ROWS} texts, got {len(texts)}; better are a few hundred")
@@ -72,15 +91,8 @@ def find_pyramid(
         raise DataError(
             f"the metric {metric!r} needs labels; give them, or leave the metric out to compare by agreement"
         )
-    check_number("batch_size", batch_size, 1, whole=True)
-    if not methods:
-        raise PyramidError("methods must not be empty; leave them out to try all")
     check_held_out(held_out, len(texts))
-    for method in methods:  # raises for what the family cannot run
-        family_of(classifier.model).settings(method.settings(extreme_schedule()), classifier.model.config)
-    with Bar(shown=progress) as bar:
-        finder = Finder(classifier, texts, labels, held_out, tuple(methods), batch_size, deadline, on_best, bar)
-        return finder.find(speedup, target, metric)
+    return metric
 
 
 def check_dense(classifier: PyramidClassifier) -> None:

@@ -41,7 +41,12 @@ class Deadline:
             >>> deadline.part(3).in_time(), deadline.was_short
             (True, False)
         """
-        return Deadline((self._end - time.monotonic()) / parts, self._whole)
+        return Deadline(self.left / parts, self._whole)
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left; negative when it is over."""
+        return self._end - time.monotonic()
 
 
 def rungs(rows: int) -> list[int]:
