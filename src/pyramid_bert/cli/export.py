@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     check_number("--tolerance", args.tolerance, error=UsageError)
     out, runtime = Path(args.out), get_runtime(args.runtime)
     with options.usage_errors():
-        runtime.check(args.precision)
+        runtime.check_writing(args.precision)
     if args.precision == "int8" and not args.data:
         raise UsageError("--precision int8 needs --data: texts like those that the model will be used on")
     recover_folder(out)

@@ -94,7 +94,6 @@ def measure_runtimes(
     *,
     batch_size: int,
     rounds: int = 5,
-    sides: Sequence[str] = SIDES,
     threads: int | None = None,
     progress: bool = False,
 ) -> RuntimeLedger:
@@ -106,14 +105,13 @@ def measure_runtimes(
         workload: The rows; int8 takes its scales from some of them.
         batch_size: Rows a batch.
         rounds: How many times each is timed.
-        sides: Whether dense model and pyramid run, or the dense one only.
         threads: Of the runtimes; None for all cores.
         progress: Show progress bars.
     """
     settings = pyramid_settings(pyramid)
     if settings is None or pyramid_settings(dense) is not None:
         raise PyramidError("measure_runtimes takes a dense model and a pyramid, in this order")
-    models = {side: model for side, model in zip(SIDES, (dense, pyramid), strict=True) if side in sides}
+    models = dict(zip(SIDES, (dense, pyramid), strict=True))
     runs: dict[Name, Run] = {}
     with TemporaryDirectory() as scratch:
         for side, model in models.items():
@@ -145,12 +143,12 @@ def measure_runtimes(
 
 
 def _timed(name: Name, run: Run, timing: Timing, d: Name) -> Timed:
-    written = " ".join(name)
+    key = " ".join(name)
     return Timed(
         *name,
-        seconds=timing.median(written),
-        over_c=timing.speedup(written, over="torch fp32 dense"),
-        over_d=timing.speedup(written, over=" ".join(d)),
+        seconds=timing.median(key),
+        over_c=timing.speedup(key, over="torch fp32 dense"),
+        over_d=timing.speedup(key, over=" ".join(d)),
         selecting=share_selecting(run) if name[2] == "pyramid" else None,
     )
 

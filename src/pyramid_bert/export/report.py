@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..bench.timing import time_interleaved
 from ..counting import steps_shown
 from ..errors import PyramidError
 from ..text.batches import Encoded
+from ..text.labels import Labels
 from ..text.metrics import metrics_of
 from .classifier import ExportedClassifier
 
@@ -85,10 +87,16 @@ def measure(
         rows=len(items),
         agreement=_agreement(before, after),
         largest_change=float(np.abs(before - after).max()),
-        before={} if labels is None else metrics_of(known, labels, before),
-        after={} if labels is None else metrics_of(known, labels, after),
+        before=_metrics(known, labels, before),
+        after=_metrics(known, labels, after),
         speedup=timing.speedup("exported", over="torch"),
     )
+
+
+def _metrics(known: Labels, labels: Sequence[Any] | None, logits: Any) -> dict[str, float]:
+    """The metrics by name, none without labels. A correlation with a constant is undefined: it counts 0."""
+    found = {} if labels is None else metrics_of(known, labels, logits)
+    return {name: value if math.isfinite(value) else 0.0 for name, value in found.items()}
 
 
 def _agreement(before: Any, after: Any) -> float:

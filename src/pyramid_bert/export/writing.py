@@ -54,7 +54,7 @@ def export(
     check_path("folder", folder)
     check_number("tolerance", tolerance, hint="points of the metric that may be lost")
     chosen, target = get_runtime(runtime), Path(folder)
-    chosen.check(precision)
+    chosen.check_writing(precision)
     check_replaceable(target, WRITTEN)
     items = _sample(classifier, texts, labels)
     calibrates = precision == "int8" and chosen.calibrates

@@ -116,7 +116,7 @@ def find_runtime(
     Args:
         classifier: A trained dense classifier or regressor on the CPU, in float32.
         speedup: The wanted speed-up over the dense model in torch, on length-sorted batches.
-        texts: At least 50 texts, of which a part is held out to measure on. int8 in OpenVINO needs 50 others.
+        texts: At least 50 texts. A part is held out to measure on; for int8 in OpenVINO, 50 must be left.
         labels: One a text. Without them agreement alone decides.
         folder: Where the chosen one goes: an exported model, or a model in torch.
         runtime: "auto" for all that are installed, or one of them.
