@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..cores import cores
 
 How = Literal["drop", "weigh", "merge"]
+Result = TypeVar("Result")
 _HOW: dict[How, int] = {"drop": 0, "weigh": 1, "merge": 2}  # as in `kernels`
 SNAP = 16  # below this many rounding errors of ‖a‖² + ‖b‖², a squared distance counts as 0
 _WORTH_THREADS = 1 << 20  # with fewer distances (about a millisecond of work), starting threads costs more
@@ -181,12 +182,15 @@ def _run(kernel: str, parts: Parts, *arguments: Any, n_kept: int) -> None:
         constants = tuple(map(squares.dtype.type, (SNAP * np.finfo(squares.dtype).eps, 0, -math.inf)))
         seen = (source, squares, constants)
         calls.append(partial(getattr(kernels, kernel), seen, *(_some_rows(x, rows) for x in arguments)))
+    in_threads(calls, worth=n_kept * parts[0].squares.shape[1] >= _WORTH_THREADS)
+
+
+def in_threads(calls: Sequence[Callable[[], Result]], *, worth: bool) -> list[Result]:
+    """The results of the calls, made in threads if that is `worth` it and there are any."""
     threads = min(_threads_wanted(), len(calls))
-    if threads > 1 and n_kept * parts[0].squares.shape[1] >= _WORTH_THREADS:
-        list(_threads(threads).map(lambda call: call(), calls))
-    else:
-        for call in calls:
-            call()
+    if threads > 1 and worth:
+        return list(_threads(threads).map(lambda call: call(), calls))
+    return [call() for call in calls]
 
 
 def _some_rows(x: Any, rows: slice) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UnknownNameError
@@ -20,6 +20,7 @@ METRICS: tuple[str, ...] = ("euclidean", "cosine")
 # least one row. They are computed in strips of `_STRIP` tokens: what lies below the diagonal is copied.
 _NUMBERS_AT_A_TIME = 1 << 18
 _STRIP = 128
+_WORTH_THREADS = 1 << 25  # multiply-accumulates: about a millisecond of work
 _LEAST = 1e-12  # a vector that is shorter has no direction
 
 
@@ -95,8 +96,15 @@ class Geometry:
         n = hidden.shape[1]
         rows = max(1, _NUMBERS_AT_A_TIME // (n * n)) if arrays.on_cpu(hidden) else len(hidden)
         with arrays.in_full_precision(hidden):
-            parts = (arrays.detached(hidden[start : start + rows]) for start in range(0, len(hidden), rows))
-            return cls(tuple(Gram.of(relative_to_cls(part, metric)) for part in parts), metric)
+            parts = [arrays.detached(hidden[start : start + rows]) for start in range(0, len(hidden), rows)]
+            calls = [partial(cls._products, part, metric) for part in parts]
+            # Torch has threads of its own.
+            worth = arrays.is_numpy(hidden) and hidden.size * n >= _WORTH_THREADS
+            return cls(tuple(compiled.in_threads(calls, worth=worth)), metric)
+
+    @staticmethod
+    def _products(hidden: Array, metric: Metric) -> Gram:
+        return Gram.of(relative_to_cls(hidden, metric))
 
     @property
     def runs_compiled(self) -> bool:

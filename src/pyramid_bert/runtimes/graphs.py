@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..core.loop import Half, Plan, Recorder, Step, run
 from ..core.reducer import Reducer
 from ..core.tokens import Tokens
+from .blas import one_thread
 
 # A compiled graph: arrays by name -> arrays, which may be overwritten by the next call of the same thread.
 Graph = Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]
@@ -67,7 +68,8 @@ class Graphs:
 
     def _reduce(self, tokens: Tokens, step: Step) -> Any:
         assert self.reducer is not None
-        return self.reducer(tokens, step)
+        with one_thread():
+            return self.reducer(tokens, step)
 
 
 class _Running:
