@@ -19,6 +19,8 @@ from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Sc
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.cli.ledgers import runtime_table
 from pyramid_bert.errors import DataError
+from pyramid_bert.export import calibration
+from pyramid_bert.export.calibration import arrivals
 from pyramid_bert.export.classifier import GraphFolder
 from pyramid_bert.export.ledger import measure_runtimes
 from pyramid_bert.export.writing import write_graphs
@@ -75,6 +77,24 @@ def test_int8(trained, tmp_path):
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == sorted(
         path.name for path in (tmp_path / "whole").iterdir()
     )
+
+
+@pytest.mark.parametrize(("bytes_at_once", "runs"), [(1 << 20, 1), (0, 3)])
+def test_scales_are_measured_on_what_reaches_a_graph(trained, tmp_path, monkeypatch, bytes_at_once, runs):
+    """In one run over the texts for all graphs, or in one for each where memory is short."""
+    clf, texts, _ = trained
+    clf.export(tmp_path / "whole")
+    made, items, loaded = ExportedClassifier.load(tmp_path / "whole").record, clf.encode(texts[:4]), []
+    monkeypatch.setattr(calibration, "GraphFolder", lambda *given: loaded.append(0) or GraphFolder(*given))
+    width = clf.model.config.hidden_size
+    reached = dict(arrivals(tmp_path / "whole", made, items, width, bytes_at_once))
+    assert len(loaded) == runs
+    assert list(reached) == made.files
+    assert [given["given"].tolist() for given in reached[made.files[0]]] == [[item.input_ids] for item in items]
+    for number, layer in ((1, 1), (2, 2)):  # one graph per reduction, and the last one
+        kept = [HALVING.lengths(len(item), clf.model.config.num_hidden_layers)[layer - 1] for item in items]
+        assert [given["given"].shape for given in reached[made.files[number]]] == [(1, n, width) for n in kept]
+        assert [given["bias"].shape for given in reached[made.files[number]]] == [(1, n) for n in kept]
 
 
 @pytest.mark.skipif("BF16" not in openvino._capabilities(), reason="this processor has no bf16")

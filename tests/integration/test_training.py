@@ -211,6 +211,15 @@ def test_mixed_precision_is_for_training_and_for_products_alone(
     assert (loaded.predict_logits(dev[0]) == clf.predict_logits(dev[0])).all()
 
 
+def test_a_teacher_answers_in_the_precision_of_the_training(tiny_model_dir, sentiment, products):
+    data, teacher = sentiment(32), fresh(tiny_model_dir).fit(*sentiment(32), **FAST)
+    seen = products(teacher)
+    for bf16, dtype in ((True, torch.bfloat16), (False, torch.float32)):
+        seen["evaluating"].clear()
+        fresh(tiny_model_dir).fit(*data, **FAST, bf16=bf16, teacher=teacher)
+        assert seen["evaluating"] == {dtype}
+
+
 def test_the_seed_alone_decides(tiny_model_dir, sentiment):
     data = sentiment(64)
     first, again, other = (fresh(tiny_model_dir).fit(*data, **FAST, seed=seed) for seed in (1, 1, 2))

@@ -1,8 +1,8 @@
-"""What reaches a graph of an exported model when it runs on texts. No torch."""
+"""What reaches the graphs of an exported model when it runs on texts. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,29 +10,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtimes.graphs import Graph
+from ..runtimes.graphs import Graph, Place
 from ..text.batches import Encoded
 from .classifier import GraphFolder
-from .record import Export
+from .record import Export, Way
 
 Given = dict[str, NDArray[Any]]
+_BYTES_AT_ONCE = 1 << 29  # what reaches so many graphs is held in memory, and collected in one run over the texts
 
 
-def arrivals(folder: Path, export: Export, file: str, items: Sequence[Encoded]) -> list[Given]:
-    """The inputs of the graph in `file`, text by text: without padding, as a runtime would count pads as well.
+def arrivals(
+    folder: Path, export: Export, items: Sequence[Encoded], width: int, bytes_at_once: int = _BYTES_AT_ONCE
+) -> Iterator[tuple[str, list[Given]]]:
+    """The file of each graph, and its inputs text by text: without padding, as a runtime would count pads as well.
 
-    One graph at a time, because the inputs of all graphs together would fill the memory.
+    Args:
+        folder: Where the graphs are, in fp32.
+        export: How they belong together.
+        items: The texts.
+        width: Of a token vector.
+        bytes_at_once: How much to hold in memory, but one graph's inputs at least.
     """
-    way = next(way for way in export.ways if any(name == file for *_, name in way.stretches))
+    at_once = max(1, bytes_at_once // (4 * width * sum(map(len, items))))
+    found = set[str]()
+    for way in export.ways:
+        places: dict[str, Place] = {file: (layer, half) for layer, half, file in way.stretches if file not in found}  # type: ignore[misc]
+        found |= set(places)
+        files = list(places)
+        for start in range(0, len(files), at_once):
+            some = {file: places[file] for file in files[start : start + at_once]}
+            yield from _seen(folder, export, way, some, items)
+
+
+def _seen(
+    folder: Path, export: Export, way: Way, places: dict[str, Place], items: Sequence[Encoded]
+) -> Iterator[tuple[str, list[Given]]]:
     graphs = GraphFolder(folder, export).graphs(way)
-    place: Any = next((layer, half) for layer, half, name in way.stretches if name == file)
-    seen: list[Given] = []
-    watched = replace(graphs, stretches={**graphs.stretches, place: _watched(graphs.stretches[place], seen)})
+    seen: dict[str, list[Given]] = {file: [] for file in places}
+    watched = {place: _watched(graphs.stretches[place], seen[file]) for file, place in places.items()}
+    watching = replace(graphs, stretches={**graphs.stretches, **watched})
     for item in items:
         ids = np.array([item.input_ids])
         types = np.array([item.token_type_ids]) if export.types and item.token_type_ids is not None else None
-        watched(ids, types, [len(item)], seed=0 if way.pyramid is None else way.pyramid.seed)
-    return seen
+        watching(ids, types, [len(item)], seed=0 if way.pyramid is None else way.pyramid.seed)
+    for file in places:
+        yield file, seen.pop(file)
 
 
 def _watched(graph: Graph, seen: list[Given]) -> Graph:

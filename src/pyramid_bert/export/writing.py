@@ -186,7 +186,7 @@ def write_graphs(
                 runtime.functions.write(stretch, given, folder / file)
                 step()
         if precision == "int8":
-            _quantize(folder, made, runtime, items, step)
+            _quantize(folder, made, runtime, items, model.config.hidden_size, step)
     return replace(made, precision=precision)
 
 
@@ -212,13 +212,14 @@ def _ways(
 
 
 def _quantize(
-    folder: Path, made: Export, runtime: Runtime, items: Sequence[Encoded], step: Callable[[], object]
+    folder: Path, made: Export, runtime: Runtime, items: Sequence[Encoded], width: int, step: Callable[[], object]
 ) -> None:
     """Replaces the graphs of a folder by quantized ones."""
     quantized = folder / "int8"
     quantized.mkdir()
-    for file in made.files:
-        rows = arrivals(folder, made, file, items) if runtime.calibrates else []
+    without: list[Any] = []
+    reaching = arrivals(folder, made, items, width) if runtime.calibrates else ((file, without) for file in made.files)
+    for file, rows in reaching:
         runtime.functions.quantize(folder / file, quantized / file, rows)
         step()
     for made_smaller in quantized.iterdir():

@@ -55,6 +55,7 @@ def outputs_of(
     title: str | None = None,
     share: bool = False,
     pad_to: int | None = None,
+    bf16: bool = False,
 ) -> Outputs:
     """The outputs of `model` for all texts. The model should be in evaluation mode; threads may share it.
 
@@ -70,6 +71,7 @@ def outputs_of(
         share: When several processes train together, each runs a part of the batches and gets all outputs. Every
             process has to make the call.
         pad_to: The width of all batches; None pads each to its longest row.
+        bf16: Mixed precision, as in training.
     """
     radii = _radii(model) if coverage else None
     this = Pass(dense=dense) if radii is None else Pass(radii, dense=dense)
@@ -82,7 +84,7 @@ def outputs_of(
         task = bar.add_task(title or "", total=len(batches))
         for rows in batches:
             batch = collate([items[i] for i in rows], pad_id, pad_to)
-            with torch.inference_mode():
+            with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
                 outputs, vector = call(model, batch, this, cls=cls)
             logits[rows] = outputs.logits.float().cpu()
             if radii is not None:

@@ -42,7 +42,7 @@ class TrainSettings:
         seed: Seed of everything random.
         dropout: Dropout probability while training; None keeps the model's.
         bf16: Mixed precision: matrix products in bfloat16, weights and distances between tokens in float32. Faster on
-            processors with bfloat16 instructions. Evaluation is always in full precision.
+            processors with bfloat16 instructions. A teacher answers in it too. Evaluation is always in full precision.
         checkpoints_per_epoch: How often the state is saved, when there is an output folder.
         patience: Stop after this many evaluations on the dev data without improvement, and restore the best weights;
             None trains to the end and keeps the last weights.

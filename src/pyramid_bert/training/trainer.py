@@ -274,6 +274,7 @@ def _ask(teacher: Any, data: TrainingData, settings: TrainSettings, device: Any,
             cls=settings.hidden_weight > 0,
             title="asking the teacher" if progress else None,
             share=True,
+            bf16=settings.bf16,
         )
     finally:
         teacher.to(home)

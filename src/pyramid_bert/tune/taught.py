@@ -242,6 +242,7 @@ def ask(dense: PyramidClassifier, items: Sequence[Encoded], settings: TrainSetti
         batch_size=settings.eval_batch_size,
         cls=settings.hidden_weight > 0,
         title="asking the dense model" if progress else None,
+        bf16=settings.bf16,
     )
 
 
