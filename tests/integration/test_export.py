@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib.metadata import distribution
 from io import StringIO
 from pathlib import Path
@@ -17,12 +18,12 @@ from rich.console import Console
 import pyramid_bert
 from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule, pyramidize
 from pyramid_bert.bench.workload import Workload
-from pyramid_bert.cli.ledgers import runtime_table
+from pyramid_bert.cli.ledgers import runtime_tables
 from pyramid_bert.errors import DataError
 from pyramid_bert.export import calibration
 from pyramid_bert.export.calibration import arrivals
 from pyramid_bert.export.classifier import GraphFolder
-from pyramid_bert.export.ledger import measure_runtimes
+from pyramid_bert.export.ledger import Run, RuntimeLedger, Timed, measure_runtimes
 from pyramid_bert.export.writing import write_graphs
 from pyramid_bert.front import Front, Point
 from pyramid_bert.runtimes import openvino
@@ -253,6 +254,27 @@ def test_int8_where_only_cls_is_left_to_compute(tiny_bert, tmp_path):
     assert logits.shape == (5, 2)
 
 
+def test_percentiles_of_single_texts(monkeypatch):
+    """A clock that each call advances by its batch; a pass with a recorder does not count."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    run = Run(lambda seconds, record: clock.__setitem__(0, clock[0] + seconds), [(n / 1000,) for n in range(1, 101)])
+    for record in (None, None, None, "a recorder"):
+        run(record)
+    assert len(run.seconds) == 300
+    assert run.latency() == pytest.approx({"p50": 0.0505, "p95": 0.0955, "p99": 0.0995}, abs=1e-3)
+    run.seconds[:100] = [9.0] * 100  # the first round warms up
+    assert run.latency()["p99"] < 0.1
+    sides = [Timed("torch", "fp32", side, 1, 1, 1, 0.1, run.latency()) for side in ("dense", "pyramid")]
+    facts = {"workload": {"rows": 100, "mean_length": 9, "source": "a file"}, "machine": {"cpu": "x", "threads": 1}}
+    ledger = RuntimeLedger(
+        tuple(sides), ("torch", "fp32"), 2.0, batch_size=1, rounds=2, settings={}, seconds={}, **facts
+    )
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(runtime_tables(ledger)[1])
+    assert "50.5" in console.export_text()
+
+
 def test_all_runtimes_are_measured_in_turn(tiny_bert):
     dense = tiny_bert(layers=2)
     pyramid = pyramidize(copy.deepcopy(dense), Schedule.exponential(0.3, 1))
@@ -269,8 +291,10 @@ def test_all_runtimes_are_measured_in_turn(tiny_bert):
     )
     assert 1 < ledger.ideal < 3
     assert all((entry.selecting is None) == (entry.side == "dense") for entry in ledger.entries)
-    table = Console(width=200, record=True, file=StringIO())
-    table.print(runtime_table(ledger))
-    assert " ".join(ledger.fastest) in table.export_text()
+    console = Console(width=200, record=True, file=StringIO())
+    (table,) = runtime_tables(ledger)
+    console.print(table)
+    assert " ".join(ledger.fastest) in console.export_text()
+    assert {entry.latency for entry in ledger.entries} == {None}
     with pytest.raises(PyramidError, match="a dense model and a pyramid, in this order"):
         measure_runtimes(pyramid, dense, rows, batch_size=20)

@@ -24,7 +24,7 @@ from ..checks import check_number
 from ..counting import steps_shown
 from ..errors import UsageError
 from . import options
-from .ledgers import ledger_table, runtime_table, training_table
+from .ledgers import ledger_table, runtime_tables, training_table
 from .options import numbers
 
 if TYPE_CHECKING:
@@ -169,7 +169,8 @@ def _show_runtimes(
 
     how: dict[str, Any] = {"rounds": args.rounds, "threads": args.threads, "progress": True}
     found = [measure_runtimes(dense, pyramid, workload, batch_size=batch_size, **how) for batch_size in batch_sizes]
-    _show(args, [ledger.to_dict() for ledger in found], [runtime_table(ledger) for ledger in found])
+    tables = [table for ledger in found for table in runtime_tables(ledger)]
+    _show(args, [ledger.to_dict() for ledger in found], tables)
 
 
 def _train(args: argparse.Namespace, dense: Any, pyramid: Any, n: int, batch_size: int) -> TrainingLedger:

@@ -86,8 +86,13 @@ def training_table(ledgers: Sequence[TrainingLedger]) -> Table:
     return table
 
 
-def runtime_table(ledger: RuntimeLedger) -> Table:
-    """Dense model and pyramid in every runtime and precision, over baselines c and d."""
+def runtime_tables(ledger: RuntimeLedger) -> list[Table]:
+    """Dense model and pyramid in every runtime and precision; for one text at a time also percentiles."""
+    return [_runtime_table(ledger), *([_latency_table(ledger)] if ledger.batch_size == 1 else [])]
+
+
+def _runtime_table(ledger: RuntimeLedger) -> Table:
+    """The times and speed-ups over baselines c and d."""
     work, machine = ledger.workload, ledger.machine
     table = Table(
         title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, in length-sorted batches of "
@@ -115,4 +120,23 @@ def runtime_table(ledger: RuntimeLedger) -> Table:
             f"{pyramid.selecting:.1%}",
             style="bold" if (runtime, precision) == ledger.fastest else None,
         )
+    return table
+
+
+def _latency_table(ledger: RuntimeLedger) -> Table:
+    """Percentiles of the time of one text."""
+    names, rounds = list(ledger.entries[0].latency or ()), ledger.rounds
+    table = Table(
+        title="one text at a time, in milliseconds",
+        caption=f"of {ledger.workload['rows']} texts, {rounds} times each; texts differ in length",
+    )
+    table.add_column("")
+    for side in ("dense", "pyramid"):
+        for name in names:
+            table.add_column(f"{side}\n{name}", justify="right")
+    sides = {(entry.runtime, entry.precision, entry.side): entry.latency or {} for entry in ledger.entries}
+    for runtime, precision in dict.fromkeys(name[:2] for name in sides):
+        found = [sides[runtime, precision, side][name] for side in ("dense", "pyramid") for name in names]
+        bold = "bold" if (runtime, precision) == ledger.fastest else None
+        table.add_row(f"{runtime} {precision}", *(f"{1000 * value:,.1f}" for value in found), style=bold)
     return table

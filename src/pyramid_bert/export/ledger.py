@@ -6,12 +6,15 @@ Baseline d is the fastest dense model of all: what a good engineer has before dr
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from ..bench.ideal import ideal_speedup, kept_lengths
 from ..bench.machine import describe_machine
@@ -28,9 +31,38 @@ from .record import Export
 from .writing import write_graphs
 
 SIDES = ("dense", "pyramid")
+PERCENTILES = (50, 95, 99)
 _CALIBRATED_ON = 128
-Run = Callable[..., None]
 Name = tuple[str, str, str]  # runtime, precision, side
+
+
+class Run:
+    """Runs a model over batches, and notes how long each batch took.
+
+    Args:
+        call: Runs one batch, with a recorder or None.
+        batches: What it takes before the recorder, one a batch.
+
+    Attributes:
+        seconds: Of every batch that ran without a recorder, in order.
+    """
+
+    def __init__(self, call: Callable[..., object], batches: Sequence[tuple[Any, ...]]) -> None:
+        self._call, self._batches = call, batches
+        self.seconds: list[float] = []
+
+    def __call__(self, record: SelectingClock | None = None) -> None:
+        """Runs all batches."""
+        for batch in self._batches:
+            start = time.perf_counter()
+            self._call(*batch, record)
+            if record is None:
+                self.seconds.append(time.perf_counter() - start)
+
+    def latency(self) -> dict[str, float]:
+        """Percentiles of the seconds of a batch, without those of the first round, which warms up."""
+        found = np.percentile(self.seconds[len(self._batches) :], PERCENTILES)
+        return {f"p{percent}": float(value) for percent, value in zip(PERCENTILES, found, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -45,6 +77,7 @@ class Timed:
         over_c: How many times faster than the dense model in torch (fp32, length-sorted batches).
         over_d: The same over the fastest dense model of all.
         selecting: The share of its time that choosing and moving tokens takes; None for a dense model.
+        latency: "p50", "p95" and "p99" of the seconds of a text; None in larger batches.
     """
 
     runtime: str
@@ -54,6 +87,7 @@ class Timed:
     over_c: float
     over_d: float
     selecting: float | None
+    latency: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +160,7 @@ def measure_runtimes(
         with steps_shown("measuring, in turn", (rounds + 1) * len(named), shown=progress) as step:
             timing = time_interleaved(named, rounds=rounds, after_each=step)
         d = min((name for name in runs if name[2] == "dense"), key=lambda name: timing.median(" ".join(name)))
-        entries = tuple(_timed(name, run, timing, d) for name, run in runs.items())
+        entries = tuple(_timed(name, run, timing, d, alone=batch_size == 1) for name, run in runs.items())
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
     rows = len(workload.items)
     return RuntimeLedger(
@@ -142,7 +176,7 @@ def measure_runtimes(
     )
 
 
-def _timed(name: Name, run: Run, timing: Timing, d: Name) -> Timed:
+def _timed(name: Name, run: Run, timing: Timing, d: Name, *, alone: bool) -> Timed:
     key = " ".join(name)
     return Timed(
         *name,
@@ -150,6 +184,7 @@ def _timed(name: Name, run: Run, timing: Timing, d: Name) -> Timed:
         over_c=timing.speedup(key, over="torch fp32 dense"),
         over_d=timing.speedup(key, over=" ".join(d)),
         selecting=share_selecting(run) if name[2] == "pyramid" else None,
+        latency=run.latency() if alone else None,
     )
 
 
@@ -215,19 +250,14 @@ def _writer(model: Any, runtime: Runtime, workload: Workload, *, progress: bool)
 def torch_over(model: Any, workload: Workload, batch_size: int) -> Run:
     """What runs a model in torch over the workload, in length-sorted batches."""
     batches = workload.tensors(workload.by_length(batch_size))
-    return lambda record=None: forward_all(model, batches, record)
+    return Run(lambda batch, record: forward_all(model, [batch], record), [(batch,) for batch in batches])
 
 
 def graphs_over(made: GraphFolder, workload: Workload, batch_size: int) -> Run:
     """What runs an exported model over the workload, in length-sorted batches."""
-    graphs, batches = made.graphs(made.export.ways[0]), []
+    batches = []
     for rows in workload.by_length(batch_size):
         some = [workload.items[i] for i in rows]
         arrays = padded(some, workload.pad_id)
         batches.append((arrays["input_ids"], arrays.get("token_type_ids"), [len(item) for item in some]))
-
-    def run(record: SelectingClock | None = None) -> None:
-        for ids, types, counts in batches:
-            graphs(ids, types, counts, record)
-
-    return run
+    return Run(made.graphs(made.export.ways[0]), batches)
