@@ -20,6 +20,7 @@ from pyramid_bert.tune import runtimes
 from pyramid_bert.tune.candidates import Method
 from pyramid_bert.tune.options import Option
 from pyramid_bert.tune.runtimes import RuntimeSearch, find_runtime, places_of
+from pyramid_bert.tune.strategy import Deadline
 
 needed = "not installed: pip install 'pyramid-bert[openvino,onnx]'"
 pytest.importorskip("openvino", reason=needed)
@@ -32,7 +33,7 @@ FIRST = [Method("first", "drop")]
 @pytest.fixture
 def call(dense_dir, rows_file, tmp_path):
     """The words of a call that writes to `fast`, without the speed-up."""
-    words = f"speedup {dense_dir} --data {rows_file} --out {tmp_path / 'fast'} --minutes 0.02"
+    words = f"speedup {dense_dir} --data {rows_file} --out {tmp_path / 'fast'} --minutes 5"
     return words.split()
 
 
@@ -40,7 +41,7 @@ def call(dense_dir, rows_file, tmp_path):
 def clock(monkeypatch):
     """Seconds by runtime and precision; a pyramid is twice as fast, or as many times as is listed, search by search.
 
-    `searched` holds the ideal speed-ups that were searched for.
+    `searched` holds the ideal speed-ups that were searched for. Searches are short.
     """
     seconds, faster, searched = {"torch fp32": 1.0}, [2.0], []
     search = runtimes.find_pyramid
@@ -56,7 +57,7 @@ def clock(monkeypatch):
 
     def spy(classifier, ideal, *args, **how):
         searched.append(ideal)
-        return search(classifier, ideal, *args, **{**how, "methods": FIRST})
+        return search(classifier, ideal, *args, **{**how, "methods": FIRST, "minutes": 0.02})
 
     monkeypatch.setattr(runtimes, "time_interleaved", timed)
     monkeypatch.setattr(runtimes, "find_pyramid", spy)
@@ -109,6 +110,17 @@ def test_a_pyramid_that_is_too_slow_is_corrected_once(call, clock, tmp_path, cap
     assert "the fastest is 2.20x: openvino fp32, first, drop" in said
 
 
+def test_without_time_to_write_it_no_pyramid_is_searched(call, clock, tmp_path, monkeypatch, capsys):
+    clock["openvino fp32"] = 0.5
+    monkeypatch.setattr(Deadline, "left", 0.0)
+    call += ["--runtime", "openvino", "--precision", "fp32"]
+    assert main([*call, "--speedup", "2.4"]) == 1
+    assert "ask for less, or allow more time" in capsys.readouterr().err
+    assert main([*call, "--speedup", "1.5"]) == 0
+    assert "minutes were over" not in capsys.readouterr().err  # the dense model is fast enough
+    assert clock["searched"] == []
+
+
 def test_what_cannot_be_reached_writes_nothing(call, clock, tmp_path, capsys):
     clock["openvino fp32"] = 0.5
     call += ["--runtime", "openvino", "--precision", "fp32", "--speedup", "90"]
@@ -139,7 +151,7 @@ def test_8_bits_with_a_pyramid(dense_dir, clock, sentiment, tmp_path):
     clock["openvino int8"] = 0.5
     dense = PyramidClassifier.load(dense_dir, device="cpu")
     texts, labels = sentiment(120, seed=2)
-    how = {"runtime": "openvino", "precisions": ["int8"], "minutes": 0.02, "held_out": 0.3}
+    how = {"runtime": "openvino", "precisions": ["int8"], "minutes": 5, "held_out": 0.3}
     found = find_runtime(dense, 2.5, texts, labels, folder=tmp_path / "fast", **how)
     assert (found.chosen.precision, found.rows) == ("int8", 36)
     made = ExportedClassifier.load(tmp_path / "fast")

@@ -218,10 +218,20 @@ def in_torch(model: Any, wanted: Sequence[str] = ("fp32", *OPTIMIZATIONS)) -> di
     return models
 
 
+def stored_as(precision: str) -> str:
+    """The precision of the graphs that a model in a precision runs: bf16 runs those of fp32.
+
+    Example:
+        >>> stored_as("bf16"), stored_as("int8")
+        ('fp32', 'int8')
+    """
+    return "int8" if precision == "int8" else "fp32"
+
+
 def written(
     folder: Path, wanted: Sequence[str], write: Callable[[Path, str], Export], threads: int | None = None
 ) -> dict[str, GraphFolder]:
-    """An exported model by precision. bf16 runs the graphs of fp32.
+    """An exported model by precision.
 
     Args:
         folder: Where the graphs go, in a folder for each precision that is stored.
@@ -232,7 +242,7 @@ def written(
     made: dict[str, Export] = {}
     found: dict[str, GraphFolder] = {}
     for precision in wanted:
-        stored = "int8" if precision == "int8" else "fp32"
+        stored = stored_as(precision)
         if stored not in made:
             (folder / stored).mkdir(parents=True)
             made[stored] = write(folder / stored, stored)

@@ -26,7 +26,7 @@ from ..config import PyramidConfig
 from ..counting import steps_shown
 from ..errors import DataError, OutOfReachError, PyramidError
 from ..export.classifier import ExportedClassifier, GraphFolder
-from ..export.ledger import Run, graphs_over, in_torch, torch_over, written
+from ..export.ledger import Run, graphs_over, in_torch, stored_as, torch_over, written
 from ..export.record import Export
 from ..export.writing import check_calibration, check_exportable, write_folder
 from ..files import replacing_folder
@@ -47,11 +47,12 @@ from .strategy import Deadline
 BASELINE: Place = ("torch", "fp32")  # of the dense model: baseline c
 PRECISIONS = {"torch": ("fp32", *OPTIMIZATIONS)} | {name: one.precisions for name, one in RUNTIMES.items()}
 ANY = "auto"
-_CALIBRATED_ON, _ROUNDS = 300, 5
+_CALIBRATED_ON, _ROUNDS = 100, 5  # three times as many texts take three times as long, for every pyramid
 _NOT_REALISED, _CORRECTED = 1.15, 1.03  # an ideal speed-up over what a machine makes of it, at first and when known
 _REACHABLE = 0.98  # of the largest ideal speed-up: where the solver still finds something
 # Of the time that is left, timing gets one part in the first number, and all searches together in the others.
 _TIMING, _SEARCHING, _AGAIN = 5, 1.8, 1.4
+_LEAST_SECONDS = 0.06  # of a search: it tries a few pyramids however short its time is
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ def find_runtime(
         runtime: "auto" for all that are installed, or one of them.
         precisions: Only these; all that this machine has if None.
         metric: The metric that decides among those that agree equally well.
-        minutes: How long it may take; writing models for runtimes is not interrupted.
+        minutes: How long it may take. The dense model is measured everywhere first, however long that takes; after it
+            no model is written for a runtime if there is no time for that.
         held_out: The share of the texts to measure on.
         batch_size: Texts a batch.
         methods: The pyramids to try.
@@ -222,6 +224,7 @@ class RuntimeFinder:
         self._batch_size, self._pad_id = min(how["batch_size"], self.rows), classifier.tokenizer.pad_token_id
         self._workload = rows_to_time(self._items, self._batch_size, self._pad_id)
         self._ready: list[tuple[_Ready, Option]] = []
+        self._writing: dict[Place, float] = {}  # the most seconds that writing a model took
 
     def choose(self, wanted: float, places: Sequence[Place], folder: Path, *, int8_named: bool) -> RuntimeSearch:
         """The choice from beginning to end; raises if everything is too slow, and writes the chosen one if not."""
@@ -276,14 +279,31 @@ class RuntimeFinder:
         plan = searches(needed, margin, _REACHABLE * most)
         ready, asked = list[_Ready](), list[float]()
         for number, (ideal, places) in enumerate(plan.items()):
-            minutes = max(self._deadline.part(share * (len(plan) - number)).left, 1e-3) / 60
+            if not (in_time := self._in_time(places)):
+                continue
+            minutes = self._minutes_to_search(list(plan.values())[number:], share)
             how: dict[str, Any] = {**self._how, "target": "ideal", "minutes": minutes, "progress": self._progress}
             with suppress(OutOfReachError):
                 found = find_pyramid(self._dense, ideal, self._every, self._labels, **how)
                 self._deadline.was_short |= not found.in_time
-                ready += self._prepared(found.classifier, places)
+                ready += self._prepared(found.classifier, in_time)
                 asked += [ideal] * (len(ready) - len(asked))
         return list(zip(self._measured(ready), asked, strict=True))
+
+    def _minutes_to_search(self, plan: Sequence[Sequence[Place]], share: float) -> float:
+        """The minutes of the first of these searches; what they find has to be written as well."""
+        writing = self._seconds_to_write([place for places in plan for place in places])
+        return max((self._deadline.left - writing) / (share * len(plan)), _LEAST_SECONDS) / 60
+
+    def _in_time(self, places: Sequence[Place]) -> list[Place]:
+        """The places for which there is time to write a model."""
+        found = [place for place in places if self._seconds_to_write([place]) <= max(self._deadline.left, 0)]
+        self._deadline.was_short |= len(found) < len(places)
+        return found
+
+    def _seconds_to_write(self, places: Sequence[Place]) -> float:
+        """How long writing a model for all these places takes, going by those that were written."""
+        return sum(self._writing.get(place, 0.0) for place in {(name, stored_as(how)) for name, how in places})
 
     def _prepared(self, classifier: PyramidClassifier, places: Sequence[Place]) -> Iterator[_Ready]:
         """A classifier in all these places."""
@@ -327,7 +347,14 @@ class RuntimeFinder:
 
     def _writer(self, classifier: PyramidClassifier, runtime: Runtime) -> Callable[[Path, str], Export]:
         some = self._some[:_CALIBRATED_ON]
-        return lambda folder, stored: write_folder(classifier, folder, runtime, stored, some, progress=self._progress)
+
+        def write(folder: Path, stored: str) -> Export:
+            start, place = time.monotonic(), (runtime.name, stored)
+            made = write_folder(classifier, folder, runtime, stored, some, progress=self._progress)
+            self._writing[place] = max(self._writing.get(place, 0.0), time.monotonic() - start)
+            return made
+
+        return write
 
     def _measured(self, new: Sequence[_Ready]) -> list[Option]:
         """Options of models that were prepared: timed in turn, beside both baselines, and compared with baseline c."""
