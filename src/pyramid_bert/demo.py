@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -24,6 +24,7 @@ from .boundary import printable
 from .classifier import PyramidClassifier
 from .errors import DataError, PyramidError
 from .explain.terminal import token_pyramid
+from .export.ledger import SIDES, RuntimeLedger, measure_runtimes
 from .families.hub import pyramidize
 from .progress import Bar
 from .schedule.base import Schedule
@@ -120,26 +121,13 @@ def run_demo(
     test = texts[-TEST_ROWS:], labels[-TEST_ROWS:]
     accuracy = {name: classifier.evaluate(*test)["accuracy"] for name, classifier in trained.items()}
     parameters = {name: sum(p.numel() for p in clf.model.parameters()) for name, clf in trained.items()}
-    ledger = _measure(trained["dense"], trained["pyramid"], test[0][:TIMED_ROWS])
+    workload = _workload(trained["dense"], test[0][:TIMED_ROWS])
+    ledger = _measure(trained["dense"], trained["pyramid"], workload)
+    runtimes = _measure_runtimes(trained["dense"], trained["pyramid"], workload)
     if as_json:
-        pyramid, speedup = trained["pyramid"].settings, ledger.entries["pyramid"].speedup_over
-        summary = {
-            "training_rows": used,
-            "test_rows": TEST_ROWS,
-            "accuracy": accuracy,
-            "median_seconds": {name: entry.seconds for name, entry in ledger.entries.items()},
-            "pyramid_speedup_over": {
-                "dense_padded": speedup["padded"],
-                "dense_dynamic": speedup["dynamic"],
-                "dense_length_sorted": speedup["sorted"],
-            },
-            "parameters": parameters,
-            "pyramid": pyramid.to_dict() if pyramid else None,
-            "machine": ledger.machine,
-        }
-        print(json.dumps(summary, indent=1))
+        print(json.dumps(_summary(trained, used, accuracy, parameters, ledger, runtimes), indent=1))
         return
-    console.print(_table(trained, accuracy, parameters, ledger))
+    console.print(_table(trained, accuracy, parameters, ledger, runtimes))
     console.print(token_pyramid(trained["pyramid"].explain(SENTENCE)))
     name = escape(printable(str(save)))
     own = f'try: pyramid-bert explain {name} "your own sentence" --html pyramid.html'
@@ -162,9 +150,12 @@ def _train(
     return trained
 
 
-def _measure(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: list[str]) -> Ledger:
+def _workload(dense: PyramidClassifier, texts: list[str]) -> Workload:
+    return Workload(dense.encode(texts), PADDED_LENGTH, "Rotten Tomatoes", dense.tokenizer.pad_token_id)
+
+
+def _measure(dense: PyramidClassifier, pyramid: PyramidClassifier, workload: Workload) -> Ledger:
     """The speed ledger of the two, with a progress bar."""
-    workload = Workload(dense.encode(texts), PADDED_LENGTH, "Rotten Tomatoes", dense.tokenizer.pad_token_id)
     times = {"rounds": 5, "warmup": 1}
     with Bar() as bar:
         task = bar.add_task("timing, in turn", total=4 * sum(times.values()))
@@ -172,15 +163,55 @@ def _measure(dense: PyramidClassifier, pyramid: PyramidClassifier, texts: list[s
         return measure(dense.model, pyramid.model, workload, batch_size=BATCH_SIZE, after_each=step, **times)
 
 
+def _measure_runtimes(dense: PyramidClassifier, pyramid: PyramidClassifier, workload: Workload) -> RuntimeLedger | None:
+    """The two in every runtime that is installed; None where they do not run on the CPU."""
+    if dense.model.device.type != "cpu":
+        return None
+    return measure_runtimes(dense.model, pyramid.model, workload, batch_size=BATCH_SIZE, rounds=3, progress=True)
+
+
+def _summary(
+    trained: dict[str, PyramidClassifier],
+    used: int,
+    accuracy: dict[str, float],
+    parameters: dict[str, int],
+    ledger: Ledger,
+    runtimes: RuntimeLedger | None,
+) -> dict[str, Any]:
+    """The numbers, JSON-ready."""
+    pyramid, speedup = trained["pyramid"].settings, ledger.entries["pyramid"].speedup_over
+    return {
+        "training_rows": used,
+        "test_rows": TEST_ROWS,
+        "accuracy": accuracy,
+        "median_seconds": {name: entry.seconds for name, entry in ledger.entries.items()},
+        "pyramid_speedup_over": {
+            "dense_padded": speedup["padded"],
+            "dense_dynamic": speedup["dynamic"],
+            "dense_length_sorted": speedup["sorted"],
+        },
+        "runtimes": None if runtimes is None else runtimes.to_dict(),
+        "parameters": parameters,
+        "pyramid": pyramid.to_dict() if pyramid else None,
+        "machine": ledger.machine,
+    }
+
+
 def _table(
-    trained: dict[str, PyramidClassifier], accuracy: dict[str, float], parameters: dict[str, int], ledger: Ledger
+    trained: dict[str, PyramidClassifier],
+    accuracy: dict[str, float],
+    parameters: dict[str, int],
+    ledger: Ledger,
+    runtimes: RuntimeLedger | None,
 ) -> Table:
+    best = {} if runtimes is None else {side: runtimes.best(side) for side in SIDES}
+    ran = (f" Fastest runtime: {one.runtime} {one.precision} ({side})." for side, one in best.items())
     table = Table(
         title="accuracy and speed",
         caption=f"Speed-ups are over the dense model, padded to {PADDED_LENGTH} tokens (what papers count), to the "
         "longest of a batch, or to the longest of a batch sorted by length (what counts: sorting costs nothing). "
         f"{TIMED_ROWS} test sentences in batches of {BATCH_SIZE}, timed in turn on this machine "
-        f"({torch.get_num_threads()} threads); medians.",
+        f"({torch.get_num_threads()} threads); medians.{''.join(ran)}",
     )
     table.add_column("", no_wrap=True)
     for name in trained:
@@ -191,6 +222,10 @@ def _table(
     for base, words in bases.items():
         speed = (f"{entry.speedup_over[base]:.2f}x" for entry in entries)
         table.add_row(f"speed-up over {words}", *speed, style="bold" if base == "sorted" else None)
+    if best:
+        found = [best["dense" if name == "dense" else "pyramid"] for name in trained]
+        table.add_row("the same in its fastest runtime", *(f"{one.over_c:.2f}x" for one in found))
+        table.add_row("over the fastest dense runtime", *(f"{one.over_d:.2f}x" for one in found), style="bold")
     table.add_row("parameters", *(f"{parameters[name]:,}" for name in trained))
     kept = []
     for classifier in trained.values():

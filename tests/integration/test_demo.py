@@ -30,6 +30,8 @@ def test_demo_trains_measures_and_saves(capsys, tmp_path, monkeypatch):
     result = json.loads(capsys.readouterr().out)
     assert result["parameters"]["dense"] == result["parameters"]["pyramid"]
     assert set(result["pyramid_speedup_over"]) == {"dense_padded", "dense_dynamic", "dense_length_sorted"}
+    ran = {(entry["runtime"], entry["side"]) for entry in result["runtimes"]["entries"]}
+    assert {("torch", "dense"), ("torch", "pyramid")} <= ran
     assert 0.3 < result["accuracy"]["pyramid"] <= 1
     clf = PyramidClassifier.load(tmp_path / "model")
     assert clf.explain("a fine film").prediction in ("negative", "positive")

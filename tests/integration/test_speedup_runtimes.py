@@ -19,7 +19,8 @@ from pyramid_bert.text.tables import read_table
 from pyramid_bert.tune import runtimes
 from pyramid_bert.tune.candidates import Method
 from pyramid_bert.tune.options import Option
-from pyramid_bert.tune.runtimes import RuntimeSearch, find_runtime, places_of
+from pyramid_bert.tune.places import places_of
+from pyramid_bert.tune.runtimes import RuntimeSearch, find_runtime
 from pyramid_bert.tune.strategy import Deadline
 
 needed = "not installed: pip install 'pyramid-bert[openvino,onnx]'"

@@ -116,6 +116,10 @@ class RuntimeLedger:
     settings: dict[str, Any]
     seconds: dict[str, list[float]]
 
+    def best(self, side: str) -> Timed:
+        """What was fastest of a side; of "dense" it is baseline d."""
+        return max((entry for entry in self.entries if entry.side == side), key=lambda entry: entry.over_c)
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict."""
         return asdict(self)

@@ -11,8 +11,7 @@ from ..config import PyramidConfig
 from ..errors import OutOfReachError
 from .candidates import described
 from .held_out import Interval
-
-Place = tuple[str, str]  # runtime, precision
+from .places import Place
 
 _MUCH_FASTER = 1.25
 _TOGETHER = 1.1  # pyramids whose ideal speed-ups differ by less are one search

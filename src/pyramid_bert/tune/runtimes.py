@@ -20,33 +20,30 @@ import torch
 from torch import Tensor
 
 from ..bench.timing import Timing, time_interleaved
-from ..checks import check_choice, check_number, check_path
+from ..checks import check_number, check_path
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..counting import steps_shown
-from ..errors import DataError, OutOfReachError, PyramidError
+from ..errors import DataError, OutOfReachError
 from ..export.classifier import ExportedClassifier, GraphFolder
 from ..export.ledger import Run, graphs_over, in_torch, stored_as, torch_over, written
 from ..export.record import Export
 from ..export.writing import check_calibration, check_exportable, write_folder
 from ..files import replacing_folder
-from ..runtimes.packed import OPTIMIZATIONS, check_optimization
-from ..runtimes.registry import RUNTIMES, Runtime, get_runtime
+from ..runtimes.registry import Runtime, get_runtime
 from ..text.sampling import shuffled
 from ..text.tables import Text
 from .candidates import METHODS, Method, fastest
 from .finder import rows_held_out
 from .held_out import compared
 from .judge import outputs_for
-from .options import Option, Place, choose, pareto_front, pyramids_needed, searches
+from .options import Option, choose, pareto_front, pyramids_needed, searches
+from .places import ANY, BASELINE, Place, places_of
 from .search import check_rows, find_pyramid
 from .solver import check_speedup
 from .speed import Counted, rows_to_time
 from .strategy import Deadline
 
-BASELINE: Place = ("torch", "fp32")  # of the dense model: baseline c
-PRECISIONS = {"torch": ("fp32", *OPTIMIZATIONS)} | {name: one.precisions for name, one in RUNTIMES.items()}
-ANY = "auto"
 _CALIBRATED_ON, _ROUNDS = 100, 5  # three times as many texts take three times as long, for every pyramid
 _NOT_REALISED, _CORRECTED = 1.15, 1.03  # an ideal speed-up over what a machine makes of it, at first and when known
 _REACHABLE = 0.98  # of the largest ideal speed-up: where the solver still finds something
@@ -143,40 +140,6 @@ def find_runtime(
     with TemporaryDirectory() as scratch:
         finder = RuntimeFinder(classifier, texts, labels, Path(scratch), deadline, how, progress=progress)
         return finder.choose(speedup, places, Path(folder), int8_named="int8" in (precisions or ()))
-
-
-def places_of(runtime: str = ANY, precisions: Sequence[str] | None = None) -> list[Place]:
-    """The runtimes and precisions that this machine has, among those asked for; raises for what was named and lacks.
-
-    Example:
-        >>> places_of("torch", ["fp32"])
-        [('torch', 'fp32')]
-    """
-    check_choice("runtime", runtime, (ANY, *PRECISIONS))
-    names = list(PRECISIONS) if runtime == ANY else [runtime]
-    for precision in precisions or ():
-        check_choice("precision", precision, dict.fromkeys(one for name in names for one in PRECISIONS[name]))
-    if runtime in RUNTIMES:
-        get_runtime(runtime).check_writing("fp32")
-    found, lacking = list[Place](), dict[str, PyramidError]()
-    for name, precision in ((one, precision) for one in names for precision in PRECISIONS[one]):
-        if precisions is None or precision in precisions:
-            try:
-                _check_place(name, precision)
-                found.append((name, precision))
-            except PyramidError as error:
-                lacking[precision] = error
-    for precision in precisions or ():
-        if precision not in {one for _, one in found}:
-            raise lacking[precision]
-    return found
-
-
-def _check_place(runtime: str, precision: str) -> None:
-    if runtime != "torch":
-        get_runtime(runtime).check_writing(precision)
-    elif precision != "fp32":
-        check_optimization(precision)
 
 
 @dataclass(frozen=True, eq=False)

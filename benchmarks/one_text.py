@@ -1,0 +1,89 @@
+"""What limits a pyramid that answers one text at a time in OpenVINO int8? A random BERT-base, 128 tokens, (3, 0.25).
+
+python benchmarks/one_text.py
+
+Beside what is measured, three bounds on the speed-up over dense. "layer by layer": each layer takes its share of the
+time that the whole dense model takes for as many tokens. "graphs alone": of the pyramid only its graphs take time, as
+they did in it. "reading, then work": the time for one token is that of reading the weights, and the rest of the dense
+time shrinks with the multiply-accumulates. Prints JSON.
+"""
+
+import time
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from common import show
+
+from pyramid_bert import Schedule
+from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
+from pyramid_bert.bench.models import model_pair
+from pyramid_bert.bench.timing import time_interleaved
+from pyramid_bert.bench.workload import Workload
+from pyramid_bert.export.classifier import GraphFolder
+from pyramid_bert.export.writing import write_graphs
+from pyramid_bert.runtimes.registry import get_runtime
+
+TOKENS, ROUNDS, WARMUP, CALIBRATED_ON = 128, 200, 20, 64
+ATTENTION = 1 / 3  # of a layer's multiply-accumulates at these lengths; the rest is the feed-forward network's
+
+
+def main() -> None:
+    """Measures and prints."""
+    schedule = Schedule.exponential(0.25, last_layer=3, rounding="floor")
+    dense, pyramid, _ = model_pair(None, "base", schedule, {"reduce": "drop"}, "cpu", texts=False)
+    work = Workload.synthetic([TOKENS] * CALIBRATED_ON)
+    ideal = ideal_speedup(pyramid, work.items, kept_lengths(pyramid, work.items))
+    graphs = {}
+    with TemporaryDirectory() as scratch:
+        for side, model in {"dense": dense, "pyramid": pyramid}.items():
+            folder = Path(scratch) / side
+            folder.mkdir()
+            made = write_graphs(model, folder, get_runtime("openvino"), "int8", work.items, pad_id=0, types=False)
+            graphs[side] = GraphFolder(folder, made).graphs(made.ways[0])
+    clocks = [_Clock(graph) for graph in graphs["pyramid"].stretches.values()]
+    graphs["pyramid"].stretches.update(zip(graphs["pyramid"].stretches, clocks, strict=True))
+    kept = [TOKENS, *schedule.lengths(TOKENS, layers=len(dense.bert.encoder.layer))]
+    widths = sorted({1, 8, 16, 64, *kept})
+    runs = {f"dense {n}": _one(graphs["dense"], work, n) for n in widths}
+    timing = time_interleaved({**runs, "pyramid": _one(graphs["pyramid"], work, TOKENS)}, rounds=ROUNDS, warmup=WARMUP)
+    ms = {name: 1e3 * timing.median(name) for name in timing.seconds}
+    by_tokens = {n: ms[f"dense {n}"] for n in widths}
+    stretches = [1e3 * median(clock.seconds[WARMUP:]) for clock in clocks]
+    whole, layers = by_tokens[TOKENS], list(pairwise(kept))
+    shares = sum(ATTENTION * by_tokens[before] + (1 - ATTENTION) * by_tokens[now] for before, now in layers)
+    speedups = {
+        "measured": timing.speedup("pyramid", over=f"dense {TOKENS}"),
+        "layer by layer": whole * len(layers) / shares,
+        "graphs alone": whole / sum(stretches),
+        "reading, then work": whole / (by_tokens[1] + (whole - by_tokens[1]) / ideal),
+    }
+    result = {"tokens": TOKENS, "kept": kept, "ideal": ideal, "dense_ms": by_tokens, "pyramid_ms": ms["pyramid"]}
+    show({**result, "stretches_ms": stretches, "speedups": speedups, "rounds": ROUNDS})
+
+
+class _Clock:
+    """A graph that notes how long each call took."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph, self.seconds = graph, list[float]()
+
+    def __call__(self, given: dict[str, Any]) -> Any:
+        start = time.perf_counter()
+        found = self._graph(given)
+        self.seconds.append(time.perf_counter() - start)
+        return found
+
+
+def _one(graphs: Any, work: Workload, n: int) -> Any:
+    """Runs one text of n tokens."""
+    ids = np.array([work.items[0].input_ids[:n]])
+    return partial(graphs, ids, None, [n])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Where a model can run: the runtimes and precisions of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..checks import check_choice
+from ..errors import PyramidError
+from ..runtimes.packed import OPTIMIZATIONS, check_optimization
+from ..runtimes.registry import RUNTIMES, get_runtime
+
+Place = tuple[str, str]  # runtime and precision
+
+BASELINE: Place = ("torch", "fp32")  # of the dense model: baseline c
+PRECISIONS = {"torch": ("fp32", *OPTIMIZATIONS)} | {name: one.precisions for name, one in RUNTIMES.items()}
+ANY = "auto"
+
+
+def places_of(runtime: str = ANY, precisions: Sequence[str] | None = None) -> list[Place]:
+    """The runtimes and precisions that this machine has, among those asked for; raises for what was named and lacks.
+
+    Example:
+        >>> places_of("torch", ["fp32"])
+        [('torch', 'fp32')]
+    """
+    check_choice("runtime", runtime, (ANY, *PRECISIONS))
+    names = list(PRECISIONS) if runtime == ANY else [runtime]
+    for precision in precisions or ():
+        check_choice("precision", precision, dict.fromkeys(one for name in names for one in PRECISIONS[name]))
+    if runtime in RUNTIMES:
+        get_runtime(runtime).check_writing("fp32")
+    found, lacking = list[Place](), dict[str, PyramidError]()
+    for name, precision in ((one, precision) for one in names for precision in PRECISIONS[one]):
+        if precisions is None or precision in precisions:
+            try:
+                _check_place(name, precision)
+                found.append((name, precision))
+            except PyramidError as error:
+                lacking[precision] = error
+    for precision in precisions or ():
+        if precision not in {one for _, one in found}:
+            raise lacking[precision]
+    return found
+
+
+def _check_place(runtime: str, precision: str) -> None:
+    if runtime != "torch":
+        get_runtime(runtime).check_writing(precision)
+    elif precision != "fp32":
+        check_optimization(precision)
