@@ -71,6 +71,16 @@ class Workload:
         """Batches of row numbers of similar length."""
         return sorted_batches(self.lengths, batch_size)
 
+    def as_served(self, batch_size: int) -> list[list[int]]:
+        """By length; single rows as they come, as requests do: in some runtimes each change of length takes time.
+
+        Example:
+            >>> rows = Workload.synthetic([9, 3, 5])
+            >>> rows.as_served(1), rows.as_served(2)
+            ([[0], [1], [2]], [[0, 2], [1]])
+        """
+        return self.as_they_come(1) if batch_size == 1 else self.by_length(batch_size)
+
     def tensors(
         self, batches: list[list[int]], length: int | None = None, device: torch.device | None = None
     ) -> list[dict[str, Tensor]]:

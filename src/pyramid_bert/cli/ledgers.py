@@ -95,9 +95,9 @@ def runtime_tables(ledger: RuntimeLedger) -> list[Table]:
 def _runtime_table(ledger: RuntimeLedger) -> Table:
     """The times and speed-ups over baselines c and d."""
     work, machine = ledger.workload, ledger.machine
+    how = "one at a time" if ledger.batch_size == 1 else f"in length-sorted batches of {ledger.batch_size}"
     table = _narrow(
-        title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, in length-sorted batches of "
-        f"{ledger.batch_size}",
+        title=f"{work['rows']} rows, mean {work['mean_length']:.0f} tokens, {how}",
         caption=f"{escape(printable(work['source']))}; {machine['cpu']}, {machine['threads']} threads; medians of "
         f"{ledger.rounds} interleaved rounds, of times and of ratios within a round. c: dense in torch. d: the fastest "
         f"dense one, here {' '.join(ledger.fastest)}. Ideal of this pyramid: {ledger.ideal:.2f}x by "
@@ -129,7 +129,7 @@ def _latency_table(ledger: RuntimeLedger) -> Table:
     names, rounds = list(ledger.entries[0].latency or ()), ledger.rounds
     table = _narrow(
         title="one text at a time, in milliseconds",
-        caption=f"of {ledger.workload['rows']} texts, {rounds} times each; texts differ in length",
+        caption=f"of {ledger.workload['rows']} texts, {rounds} times each, in the order of the rows",
     )
     for side in ("dense", "pyramid"):
         for name in names:

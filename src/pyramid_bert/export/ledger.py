@@ -101,7 +101,7 @@ class RuntimeLedger:
         workload: What ran.
         batch_size: Rows a batch.
         rounds: How many times each was timed.
-        machine: Where.
+        machine: Where, with the versions of the runtimes.
         settings: Of the pyramid.
         seconds: All times, by the name of what ran.
     """
@@ -174,7 +174,7 @@ def measure_runtimes(
         workload={"source": workload.source, "rows": rows, "mean_length": sum(workload.lengths) / rows},
         batch_size=batch_size,
         rounds=rounds,
-        machine=describe_machine(),
+        machine={**describe_machine(), "runtimes": {runtime.name: runtime.version for runtime in installed()}},
         settings=settings.to_dict(),
         seconds=timing.seconds,
     )
@@ -262,15 +262,15 @@ def _writer(model: Any, runtime: Runtime, workload: Workload, *, progress: bool)
 
 
 def torch_over(model: Any, workload: Workload, batch_size: int) -> Run:
-    """What runs a model in torch over the workload, in length-sorted batches."""
-    batches = workload.tensors(workload.by_length(batch_size))
+    """What runs a model in torch over the workload, in its batches."""
+    batches = workload.tensors(workload.as_served(batch_size))
     return Run(lambda batch, record: forward_all(model, [batch], record), [(batch,) for batch in batches])
 
 
 def graphs_over(made: GraphFolder, workload: Workload, batch_size: int) -> Run:
-    """What runs an exported model over the workload, in length-sorted batches."""
+    """What runs an exported model over the workload, in its batches."""
     batches = []
-    for rows in workload.by_length(batch_size):
+    for rows in workload.as_served(batch_size):
         some = [workload.items[i] for i in rows]
         arrays = padded(some, workload.pad_id)
         batches.append((arrays["input_ids"], arrays.get("token_type_ids"), [len(item) for item in some]))

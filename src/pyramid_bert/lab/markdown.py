@@ -33,5 +33,6 @@ def listed(values: Iterable[object]) -> str:
 def described(machine: dict[str, Any]) -> str:
     """A machine and its versions in a sentence."""
     threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
-    versions = f"torch {machine['torch']}, transformers {machine['transformers']}"
+    packages = {name: machine[name] for name in ("torch", "transformers")} | machine.get("runtimes", {})
+    versions = ", ".join(f"{name} {version}" for name, version in packages.items())
     return f"{machine['cpu']} ({machine['capability']}), {threads}; {versions}."

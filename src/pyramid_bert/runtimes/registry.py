@@ -50,6 +50,11 @@ class Runtime:
         return found
 
     @property
+    def version(self) -> str:
+        """Of its package."""
+        return str(import_module(self.name).__version__)
+
+    @property
     def functions(self) -> Any:
         """The module of the runtime; raises if its package is not installed."""
         return import_module(f".{self.module}", __package__)

@@ -1,7 +1,7 @@
 """The generated pages of docs/: `python -m pyramid_bert.lab.pages NAME` writes one from results/ and experiments/.
 
-A page is a template in `templates`: Markdown with its prose, and Jinja for what results fill. A module of the page's
-name has the functions that the template may call; `performance` needs none.
+A page is a template in `templates`: Markdown with its prose, and Jinja for what results fill. The module of
+the page's name has the functions that the template may call.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ def write(page: str, root: Path) -> str:
     """The text of a page; its pictures are drawn into docs/images if matplotlib is installed."""
     file, measurements = PAGES[page]
     found = Commands(root, measurements)
-    if page == "performance":
-        return fill(file, {"found": found})
     module = import_module(f".{page}", __package__)
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     return fill(file, {**public, **module.names(root), "found": found})

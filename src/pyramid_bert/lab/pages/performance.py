@@ -1,0 +1,69 @@
+"""docs/performance.md: what its template computes from the measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median as middle
+from typing import Any
+
+# The last words of a measurement's name -> what they say.
+TEXTS = {"sst2": "e5-small, SST-2", "imdb": "e5-small, IMDB", "base": "BERT-base, random"}
+RESTING, MERGING = "tokens rest from layer 6", "{} at layer 2, merged to 45 %"
+PYRAMIDS = {
+    "coreset": MERGING.format("core-set"),
+    "cluster": MERGING.format("clusters"),
+    "base": "core-set, dropped, (3, 0.25)",
+}
+
+__all__ = ["fastest", "middle", "own", "place", "pyramid", "sides", "texts"]  # the template uses them
+
+Measurement = Mapping[str, Any]  # one of `bench --runtimes`
+Entry = Mapping[str, Any]
+
+
+def names(root: Path) -> dict[str, Any]:
+    """What the template uses that depends on the repository: nothing."""
+    return {}
+
+
+def texts(one: Measurement) -> str:
+    """The model and what it ran on."""
+    return f"{_word(one, TEXTS)}, {one['workload']['mean_length']:.0f} tokens"
+
+
+def pyramid(one: Measurement) -> str:
+    """The pyramid in words."""
+    return _word(one, PYRAMIDS) or RESTING
+
+
+def sides(one: Measurement) -> Iterator[tuple[str, Entry, Entry]]:
+    """Runtime and precision, and the dense model and the pyramid there."""
+    for entry in one["entries"]:
+        if entry["side"] == "dense":
+            yield place(entry), entry, _beside(one, entry, "pyramid")
+
+
+def fastest(one: Measurement, side: str) -> Entry:
+    """Where a side was fastest; of "dense" it is baseline d."""
+    return max((entry for entry in one["entries"] if entry["side"] == side), key=lambda entry: float(entry["over_c"]))
+
+
+def place(entry: Entry) -> str:
+    """Runtime and precision, like "openvino int8"."""
+    return f"{entry['runtime']} {entry['precision']}"
+
+
+def own(one: Measurement, wanted: str) -> float:
+    """How many times faster the pyramid is than the dense model in the same runtime and precision."""
+    found = {name: float(made["over_c"] / dense["over_c"]) for name, dense, made in sides(one)}
+    return found[wanted]
+
+
+def _word(one: Measurement, words: Mapping[str, str]) -> str:
+    return next((words[part] for part in reversed(one["key"].split("-")) if part in words), "")
+
+
+def _beside(one: Measurement, entry: Entry, side: str) -> Entry:
+    """The other side in the same runtime and precision."""
+    return next(found for found in one["entries"] if found["side"] == side and place(found) == place(entry))
