@@ -304,7 +304,8 @@ def compared(search: Search) -> RichTable:
     rounds = f"the median of {len(search.by_round)} rounds" if len(search.by_round) > 1 else "in one round"
     caption = (
         f"{described(search.settings)}; the best of {len(search.trials)} on {search.trials[0].rows} other rows, in "
-        f"{search.seconds / 60:.1f} minutes. {INTERVALS}, {rounds}."
+        f"{search.seconds / 60:.1f} minutes. {INTERVALS}, {rounds}. "
+        "Dense in another runtime may be faster than dense in torch: --runtime auto compares all that are installed."
     )
     wanted = {search.target: f" ({search.wanted:g}x wanted)"}
     speedups = {

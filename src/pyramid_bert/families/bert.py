@@ -8,12 +8,11 @@ pre-hooks do not, since these modules are not called as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
 from transformers.utils.generic import ModelOutput
 
@@ -130,9 +129,7 @@ def _attend(
         for project, x in ((attention.query, asking), (attention.key, hidden), (attention.value, hidden))
     )
     bias = None if bias is None else bias.to(query.dtype)
-    run: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
-        implementation, eager_attention_forward
-    )
+    run = _sdpa if implementation == "sdpa" else eager_attention_forward
     dropout = attention.dropout.p if attention.training else 0.0
     context, weights = run(attention, query, key, value, bias, dropout=dropout, scaling=attention.scaling)
     context = context.flatten(2)  # (B, Q, D)
@@ -142,3 +139,11 @@ def _attend(
         voting = query if votes.mask is None else query[:, :, : votes.mask.shape[1]]
         received = received_attention(voting, key, bias, votes.mask, attention.scaling)
     return layer.attention.output(context, asking), received
+
+
+def _sdpa(
+    attention: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, dropout: float, scaling: float
+) -> tuple[Tensor, None]:
+    """As transformers does it for an encoder, without the reshaping for groups of queries, which graphs would keep."""
+    context = scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, scale=scaling)
+    return context.transpose(1, 2).contiguous(), None

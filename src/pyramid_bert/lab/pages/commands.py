@@ -33,10 +33,13 @@ class Commands:
         self.store = Store.of(root / "results", file)
 
     def made(self, prefix: str = "") -> list[dict[str, Any]]:
-        """The measurements whose names begin with `prefix`, each with its command, in the order of the commands."""
+        """The measurements whose names begin with `prefix`, in the order of the commands, with name and command."""
         names = [*self.commands, *(name for name in sorted(self.store.records) if name not in self.commands)]
         found = {name: record for name in names if name.startswith(prefix) and (record := self.store.read(name))}
-        return [{**record, "command": self.commands.get(name, record["command"])} for name, record in found.items()]
+        return [
+            {**record, "name": name, "command": self.commands.get(name, record["command"])}
+            for name, record in found.items()
+        ]
 
     def ran(self) -> str:
         """The commands of the measurements that were made, one per line."""

@@ -61,7 +61,7 @@ def own(one: Measurement, wanted: str) -> float:
 
 
 def _word(one: Measurement, words: Mapping[str, str]) -> str:
-    return next((words[part] for part in reversed(one["key"].split("-")) if part in words), "")
+    return next((words[part] for part in reversed(one["name"].split("-")) if part in words), "")
 
 
 def _beside(one: Measurement, entry: Entry, side: str) -> Entry:
