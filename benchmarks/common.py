@@ -5,7 +5,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from pyramid_bert.bench.machine import describe_machine
+from pyramid_bert.bench.timing import time_interleaved
 from pyramid_bert.lab.glue.tasks import TASKS
 from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.text.tables import Table, Text
@@ -29,6 +32,13 @@ def arguments(about: str, **options: Any) -> argparse.Namespace:
 def show(result: dict[str, Any]) -> None:
     """Prints a result and the machine as JSON."""
     print(json.dumps({**result, "machine": describe_machine()}, indent=1))
+
+
+def bytes_per_second() -> float:
+    """The speed of reading memory that no cache holds, by a sum."""
+    memory = torch.ones(1 << 27)
+    timing = time_interleaved({"sum": memory.sum}, rounds=9)
+    return memory.numel() * 4 / timing.median("sum")
 
 
 def rows_of(table: Table, rows: Iterable[int]) -> Table:

@@ -10,7 +10,7 @@ with plain and 8-bit weights. Prints JSON.
 from functools import partial
 
 import torch
-from common import show
+from common import bytes_per_second, show
 from torch import nn
 
 from pyramid_bert.bench.timing import time_interleaved
@@ -23,7 +23,7 @@ PAIRS, TOKENS = 12, (128, 32, 1)
 def main() -> None:
     """Measures and prints."""
     torch.manual_seed(0)
-    result = {"memory_gb_per_second": _bandwidth()}
+    result = {"memory_gb_per_second": bytes_per_second() / 1e9}
     for name, kind in FORMS.items():
         pairs = [(kind(768, 3072), kind(3072, 768)) for _ in range(PAIRS)]
         runs = {}
@@ -42,13 +42,6 @@ def main() -> None:
 def _through(pairs: list[tuple[nn.Module, nn.Module]], x: torch.Tensor) -> None:
     for up, down in pairs:
         x = down(up(x))
-
-
-def _bandwidth() -> float:
-    """Reading a buffer that no cache holds, by a sum."""
-    memory = torch.ones(1 << 27)
-    timing = time_interleaved({"sum": memory.sum}, rounds=9)
-    return memory.numel() * 4 / timing.median("sum") / 1e9
 
 
 if __name__ == "__main__":
