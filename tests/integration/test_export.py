@@ -265,14 +265,19 @@ def test_percentiles_of_single_texts(monkeypatch):
     assert run.latency() == pytest.approx({"p50": 0.0505, "p95": 0.0955, "p99": 0.0995}, abs=1e-3)
     run.seconds[:100] = [9.0] * 100  # the first round warms up
     assert run.latency()["p99"] < 0.1
-    sides = [Timed("torch", "fp32", side, 1, 1, 1, 0.1, run.latency()) for side in ("dense", "pyramid")]
+    places = ("torch", "fp32"), ("onnxruntime", "fp32")
+    sides = [Timed(*at, side, 12, 10, 10, 10, 0.1, run.latency()) for at in places for side in ("dense", "pyramid")]
     facts = {"workload": {"rows": 100, "mean_length": 9, "source": "a file"}, "machine": {"cpu": "x", "threads": 1}}
     ledger = RuntimeLedger(
         tuple(sides), ("torch", "fp32"), 2.0, batch_size=1, rounds=2, settings={}, seconds={}, **facts
     )
-    console = Console(width=200, record=True, file=StringIO())
-    console.print(runtime_tables(ledger)[1])
-    assert "50.5" in console.export_text()
+    console = Console(width=80, record=True, file=StringIO())
+    for table in runtime_tables(ledger):
+        console.print(table)
+    shown = console.export_text()
+    assert "50.5" in shown
+    assert "onnxruntime fp32 12,000 10.00x 10.00x  12,000 10.00x 10.00x   10.00x  10.0%" in shown
+    assert "…" not in shown
 
 
 def test_all_runtimes_are_measured_in_turn(tiny_bert):

@@ -117,6 +117,7 @@ def test_what_cannot_be(trained, folder, tmp_path):
         ("exported.json", lambda text: text.replace("openvino", "else"), "unknown runtime 'else'"),
         ("stretch-0.xml", lambda text: text[:200], "stretch-0.xml is damaged"),
         ("stretch-1.xml", None, "lacks stretch-1.xml"),
+        ("stretch-1.bin", None, "lacks stretch-1.bin"),
         ("tokenizer.json", lambda text: "{}", "tokenizer.json is damaged"),
     ],
 )
@@ -129,6 +130,15 @@ def test_a_damaged_folder(folder, tmp_path, file, change, message):
     else:
         path.write_text(change(path.read_text()))
     with pytest.raises(PyramidError, match=message):
+        ExportedClassifier.load(tmp_path)
+
+
+def test_weights_that_were_cut_off_or_are_of_another_model(folder, tmp_path):
+    for part in folder.iterdir():
+        (tmp_path / part.name).write_bytes(part.read_bytes())
+    weights = tmp_path / "stretch-1.bin"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match=r"stretch-1\.bin is damaged: \d+ bytes, exported with \d+; export the"):
         ExportedClassifier.load(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from pyramid_bert.tune import runtimes
 from pyramid_bert.tune.candidates import Method
 from pyramid_bert.tune.options import Option
 from pyramid_bert.tune.places import places_of
-from pyramid_bert.tune.runtimes import RuntimeSearch, find_runtime
+from pyramid_bert.tune.runtimes import RuntimeFinder, RuntimeSearch, find_runtime
 from pyramid_bert.tune.strategy import Deadline
 
 needed = "not installed: pip install 'pyramid-bert[openvino,onnx]'"
@@ -120,6 +121,15 @@ def test_without_time_to_write_it_no_pyramid_is_searched(call, clock, tmp_path, 
     assert main([*call, "--speedup", "1.5"]) == 0
     assert "minutes were over" not in capsys.readouterr().err  # the dense model is fast enough
     assert clock["searched"] == []
+
+
+def test_places_are_taken_as_long_as_there_is_time_to_write_for_all_of_them():
+    finder = object.__new__(RuntimeFinder)
+    finder._writing = {("openvino", "fp32"): 60.0, ("onnxruntime", "fp32"): 60.0, ("torch", "fp32"): 0.0}
+    finder._deadline = SimpleNamespace(left=100.0, was_short=False)
+    places = [("openvino", "fp32"), ("openvino", "bf16"), ("onnxruntime", "fp32"), ("torch", "fp32")]
+    assert finder._in_time(places) == [places[0], places[1], places[3]]  # bf16 runs the graphs of fp32
+    assert finder._deadline.was_short
 
 
 def test_what_cannot_be_reached_writes_nothing(call, clock, tmp_path, capsys):

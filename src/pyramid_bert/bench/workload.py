@@ -72,7 +72,7 @@ class Workload:
         return sorted_batches(self.lengths, batch_size)
 
     def as_served(self, batch_size: int) -> list[list[int]]:
-        """By length; single rows as they come, as requests do: in some runtimes each change of length takes time.
+        """Batches sorted by length; single rows in their order, like requests.
 
         Example:
             >>> rows = Workload.synthetic([9, 3, 5])

@@ -117,7 +117,7 @@ def _runtime_table(ledger: RuntimeLedger) -> Table:
         table.add_row(
             f"{runtime} {precision}",
             *cells,
-            f"{pyramid.over_c / dense.over_c:.2f}x",
+            f"{pyramid.over_own:.2f}x",
             f"{pyramid.selecting:.1%}",
             style="bold" if (runtime, precision) == ledger.fastest else None,
         )

@@ -16,7 +16,7 @@ from .classifier import GraphFolder
 from .record import Export, Way
 
 Given = dict[str, NDArray[Any]]
-_BYTES_AT_ONCE = 1 << 29  # what reaches so many graphs is held in memory, and collected in one run over the texts
+_BYTES_AT_ONCE = 1 << 29  # of inputs that are held in memory: graphs whose inputs fit share a run over the texts
 
 
 def arrivals(
@@ -28,7 +28,7 @@ def arrivals(
         folder: Where the graphs are, in fp32.
         export: How they belong together.
         items: The texts.
-        width: Of a token vector.
+        width: How many numbers a token vector has.
         bytes_at_once: How much to hold in memory, but one graph's inputs at least.
     """
     at_once = max(1, bytes_at_once // (4 * width * sum(map(len, items))))
@@ -53,6 +53,7 @@ def _seen(
         ids = np.array([item.input_ids])
         types = np.array([item.token_type_ids]) if export.types and item.token_type_ids is not None else None
         watching(ids, types, [len(item)], seed=0 if way.pyramid is None else way.pyramid.seed)
+    del graphs, watched, watching  # they hold what was seen
     for file in places:
         yield file, seen.pop(file)
 

@@ -17,6 +17,7 @@ from ..runtimes.registry import RUNTIMES
 
 FILE, FORMAT = "exported.json", 1
 TOKENIZER, SENSITIVITY = "tokenizer.json", "sensitivity.npy"
+GRAPHS = "stretch-*"
 AGAIN = "export the model again"
 _NEWER = "a newer release wrote it: pip install -U pyramid-bert"
 _NUMBERS = ("layers", "positions", "pad_id")
@@ -75,13 +76,14 @@ class Export:
         return list(dict.fromkeys(file for way in self.ways for *_, file in way.stretches))
 
     def save(self, folder: Path) -> None:
-        """Writes it to a folder."""
-        data = {**vars(self), "ways": [way.to_dict() for way in self.ways], "format": FORMAT}
+        """Writes it to the folder of its graphs, with their sizes in bytes."""
+        sizes = {file.name: file.stat().st_size for file in sorted(folder.glob(GRAPHS))}
+        data = {**vars(self), "ways": [way.to_dict() for way in self.ways], "format": FORMAT, "sizes": sizes}
         write_text(folder / FILE, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Export:
-        """What was exported to a folder; raises if something of it is missing."""
+        """What was exported to a folder; raises if something of it is missing, or has another size."""
         path = folder / FILE
         data = read_object(path, CheckpointError, AGAIN)
         with translating(CheckpointError, f"{path} is damaged", AGAIN):
@@ -93,7 +95,11 @@ class Export:
             ways = tuple(Way.from_dict(way) for way in data["ways"])
             plain = {name: data[name] for name in ("runtime", "precision", *_NUMBERS, "types")}
             found = cls(**plain, ways=ways, measured=dict(data["measured"]))
-        missing = [file for file in found.files if not (folder / file).is_file()]
+            sizes = {Path(file).name: int(size) for file, size in data.get("sizes", {}).items()}
+        missing = [file for file in dict.fromkeys((*found.files, *sizes)) if not (folder / file).is_file()]
         if missing or not ways or not all(way.stretches for way in ways):
             raise CheckpointError(f"{folder} lacks {', '.join(missing) or 'graphs'}; {AGAIN}")
+        for file, size in sizes.items():
+            if (there := (folder / file).stat().st_size) != size:
+                raise CheckpointError(f"{folder / file} is damaged: {there} bytes, exported with {size}; {AGAIN}")
         return found

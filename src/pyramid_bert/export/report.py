@@ -35,6 +35,7 @@ class ExportReport:
         before: Metrics of the model that was exported; empty without labels.
         after: Metrics of the exported one.
         speedup: How many times faster it is than the model that was exported, in torch, both on length-sorted batches.
+        slow: What is slow on this processor, in a sentence; None if nothing is.
     """
 
     folder: Path
@@ -46,15 +47,12 @@ class ExportReport:
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
     speedup: float | None = None
+    slow: str | None = None
 
     @property
     def classifier(self) -> ExportedClassifier:
         """The exported classifier, loaded from its folder."""
         return ExportedClassifier.load(self.folder)
-
-    def placed(self, folder: Path) -> ExportReport:
-        """The same of a classifier that was moved to another folder."""
-        return replace(self, folder=folder)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict; without the folder, which may be moved."""

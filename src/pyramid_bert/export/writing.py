@@ -28,11 +28,11 @@ from ..text.sampling import shuffled
 from ..training import quiet_transformers
 from .calibration import arrivals
 from .classifier import HALVES, ExportedClassifier
-from .record import FILE, SENSITIVITY, TOKENIZER, Export, Way
+from .record import FILE, GRAPHS, SENSITIVITY, TOKENIZER, Export, Way
 from .report import ExportReport, check_loss, measure
 
 # What the folder of an exported model may hold: exporting replaces it, and must not delete anything else.
-WRITTEN = (FILE, RECORD, TOKENIZER, SENSITIVITY, FRONT, "stretch-*")
+WRITTEN = (FILE, RECORD, TOKENIZER, SENSITIVITY, FRONT, GRAPHS)
 LEAST_TEXTS = 50
 _CALIBRATED_ON = 300  # at most, and never more than half of the texts
 _MOST_UNKNOWN = 0.2
@@ -72,7 +72,7 @@ def export(
         if not force:
             check_loss(report, tolerance)
         replace(made, measured=report.to_dict()).save(scratch)
-    return report.placed(target)
+    return replace(report, folder=target, slow=chosen.slow(precision))
 
 
 def _sample(classifier: Any, texts: Sequence[Any] | None, labels: Sequence[Any] | None) -> list[Encoded]:

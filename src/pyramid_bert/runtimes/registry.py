@@ -52,7 +52,7 @@ class Runtime:
     @property
     def version(self) -> str:
         """Of its package."""
-        return str(import_module(self.name).__version__)
+        return str(import_module(self.name).__version__).partition("-")[0]
 
     @property
     def functions(self) -> Any:

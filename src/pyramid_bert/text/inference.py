@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +85,10 @@ def outputs_of(
         task = bar.add_task(title or "", total=len(batches))
         for rows in batches:
             batch = collate([items[i] for i in rows], pad_id, pad_to)
-            with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+            lower = (
+                torch.autocast(model.device.type, torch.bfloat16) if bf16 else nullcontext()
+            )  # a caller may have one
+            with torch.inference_mode(), lower:
                 outputs, vector = call(model, batch, this, cls=cls)
             logits[rows] = outputs.logits.float().cpu()
             if radii is not None:

@@ -17,7 +17,7 @@ ANY = "auto"
 
 
 def places_of(runtime: str = ANY, precisions: Sequence[str] | None = None) -> list[Place]:
-    """The runtimes and precisions that this machine has, among those asked for; raises for what was named and lacks.
+    """The runtimes and precisions that this machine has, among those asked for; raises if a named one is missing.
 
     Example:
         >>> places_of("torch", ["fp32"])

@@ -259,8 +259,11 @@ class RuntimeFinder:
         return max((self._deadline.left - writing) / (share * len(plan)), _LEAST_SECONDS) / 60
 
     def _in_time(self, places: Sequence[Place]) -> list[Place]:
-        """The places for which there is time to write a model."""
-        found = [place for place in places if self._seconds_to_write([place]) <= max(self._deadline.left, 0)]
+        """As many of the places, in their order, as there is time to write a model for."""
+        found, left = list[Place](), max(self._deadline.left, 0)
+        for place in places:
+            if self._seconds_to_write([*found, place]) <= left:
+                found.append(place)
         self._deadline.was_short |= len(found) < len(places)
         return found
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import median as middle
+from statistics import median
 from typing import Any
+
+from ...bench.timing import Timing
 
 # The last words of a measurement's name -> what they say.
 TEXTS = {"sst2": "e5-small, SST-2", "imdb": "e5-small, IMDB", "base": "BERT-base, random"}
@@ -16,7 +18,7 @@ PYRAMIDS = {
     "base": "core-set, dropped, (3, 0.25)",
 }
 
-__all__ = ["fastest", "middle", "own", "place", "pyramid", "sides", "texts"]  # the template uses them
+__all__ = ["fastest", "median", "own", "place", "pyramid", "sides", "texts"]  # the template uses them
 
 Measurement = Mapping[str, Any]  # one of `bench --runtimes`
 Entry = Mapping[str, Any]
@@ -46,7 +48,7 @@ def sides(one: Measurement) -> Iterator[tuple[str, Entry, Entry]]:
 
 def fastest(one: Measurement, side: str) -> Entry:
     """Where a side was fastest; of "dense" it is baseline d."""
-    return max((entry for entry in one["entries"] if entry["side"] == side), key=lambda entry: float(entry["over_c"]))
+    return min((entry for entry in one["entries"] if entry["side"] == side), key=lambda entry: float(entry["seconds"]))
 
 
 def place(entry: Entry) -> str:
@@ -54,10 +56,9 @@ def place(entry: Entry) -> str:
     return f"{entry['runtime']} {entry['precision']}"
 
 
-def own(one: Measurement, wanted: str) -> float:
+def own(one: Measurement, where: str) -> float:
     """How many times faster the pyramid is than the dense model in the same runtime and precision."""
-    found = {name: float(made["over_c"] / dense["over_c"]) for name, dense, made in sides(one)}
-    return found[wanted]
+    return Timing(one["seconds"]).speedup(f"{where} pyramid", over=f"{where} dense")
 
 
 def _word(one: Measurement, words: Mapping[str, str]) -> str:
