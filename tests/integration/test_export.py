@@ -212,8 +212,26 @@ def test_bad_calls(trained, saved, sentiment_files, tmp_path, capsys, words, mes
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("package", "words", "line"),
+    [
+        ("openvino", "", "needs openvino: pip install 'pyramid-bert[openvino]'"),
+        ("nncf", "--precision int8 --data {dev}", "needs nncf: pip install 'pyramid-bert[openvino]'"),
+        ("onnxruntime", "--runtime onnxruntime", "needs onnxruntime: pip install 'pyramid-bert[onnx]'"),
+    ],
+)
+def test_a_package_that_is_missing(saved, sentiment_files, tmp_path, capsys, monkeypatch, package, words, line):
+    monkeypatch.setitem(sys.modules, package, None)
+    words = words.format(dev=sentiment_files / "dev.csv")
+    assert run("export", saved, "--out", tmp_path / "new", *words.split()) == 1
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.strip().count("\n") == 0
+    assert not (tmp_path / "new").exists()
+
+
 # What an exported model needs beside this package, with what these packages need themselves.
-ENOUGH = ("numpy", "numba", "llvmlite", "tokenizers", "openvino")
+ENOUGH = ("numpy", "numba", "llvmlite", "tokenizers")  # and the runtime
 ALONE = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -223,13 +241,15 @@ assert not {"torch", "transformers", "rich", "safetensors"} & set(sys.modules), 
 """
 
 
-def test_in_an_environment_with_nothing_else(trained, tmp_path):
-    """Python finds only links to the packages in ENOUGH, and this one."""
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_in_an_environment_with_nothing_else(trained, tmp_path, runtime):
+    """Python finds only links to the packages in ENOUGH, the runtime, and this one."""
+    pytest.importorskip(runtime)
     clf, texts, _ = trained
-    clf.export(tmp_path / "fast")
+    clf.export(tmp_path / "fast", runtime=runtime)
     packages = tmp_path / "packages"
     packages.mkdir()
-    for name in ENOUGH:
+    for name in (*ENOUGH, runtime):
         found = distribution(name)
         for top in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             (packages / top).symlink_to(found.locate_file(top))

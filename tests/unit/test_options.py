@@ -1,10 +1,12 @@
 """Which runtime, precision and pyramid is taken, of measured ones."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from pyramid_bert import PyramidConfig, Schedule
+from pyramid_bert.cli.fronts import doubt
 from pyramid_bert.errors import OutOfReachError
 from pyramid_bert.tune.options import Option, choose, pareto_front, pyramids_needed, searches
 
@@ -60,7 +62,8 @@ def test_the_front_is_what_nothing_beats_in_both():
 @pytest.mark.parametrize(
     ("dense", "wanted", "needed"),
     [
-        ({"fp32": (2.0, 1.0), "bf16": (3.0, 0.99)}, 6, {"fp32": 3.0, "bf16": 2.0}),
+        ({"fp32": (2.0, 1.0), "bf16": (3.0, 0.96)}, 6, {"fp32": 3.0, "bf16": 2.0}),
+        ({"fp32": (2.0, 1.0), "bf16": (3.0, 0.98)}, 6, {"bf16": 2.0}),  # agrees as much, within the interval
         ({"fp32": (2.0, 1.0), "bf16": (3.0, 1.0)}, 6, {"bf16": 2.0}),  # much faster, and agrees as much
         ({"fp32": (2.0, 1.0), "bf16": (2.4, 1.0)}, 6, {"fp32": 3.0, "bf16": 2.5}),  # a little faster only
         ({"fp32": (2.0, 1.0), "int8": (7.0, 0.9)}, 6, {"fp32": 3.0}),  # fast enough, but agrees less
@@ -82,3 +85,12 @@ def test_searches_are_shared_and_stay_within_what_can_be_reached():
     assert list(searches(needed, margin=1.1, most=4.2)) == pytest.approx([1.32, 2.2, 4.2])
     assert list(searches(needed, margin=1.1, most=4.0)) == pytest.approx([1.32, 2.2])
     assert searches({}, margin=1.1, most=4.0) == {}
+
+
+def test_a_word_is_said_if_what_is_fast_enough_gives_other_answers():
+    near, nearer, lost = option(6.8, 0.97), option(5.6, 0.99), option(8.6, 0.55)
+    search = SimpleNamespace(front=[nearer, near, lost], chosen=lost, wanted=8.0)
+    assert "8x as fast has an agreement of only 55.0" in doubt(search)
+    assert "the fastest with 90 or more is 6.80x" in doubt(search)
+    assert doubt(SimpleNamespace(front=[nearer, near], chosen=near, wanted=6.0)) is None
+    assert doubt(SimpleNamespace(front=[lost], chosen=lost, wanted=8.0)) is None

@@ -24,6 +24,7 @@ FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = {"torch": "#D55E00", "openvino": "#0072B2", "onnxruntime": "#009E73"}
 _SHAPES = {"fp32": "o", "packed": "s", "bf16": "^", "int8": "D"}
 _CHOSEN, _WANTED, _GREY = "#CC79A7", "#444444", "#777777"
+_NEAR = 0.9  # of the answers: with less agreement, a word is said
 _TITLE = 80  # characters a line
 
 
@@ -54,6 +55,18 @@ def front_table(search: RuntimeSearch) -> Table:
             style="bold" if chosen else None,
         )
     return table
+
+
+def doubt(search: RuntimeSearch) -> str | None:
+    """What to say if the chosen one gives the dense model's answer too seldom; None if it does not."""
+    near = [option for option in search.front if option.agreement >= _NEAR]
+    if not near or search.chosen.agreement >= _NEAR:
+        return None
+    chosen, faster = f"{100 * search.chosen.agreement:.1f}", near[-1]
+    return (
+        f"what is {search.wanted:g}x as fast has an agreement of only {chosen} with the dense model; the fastest with "
+        f"{100 * _NEAR:g} or more is {faster.over_c:.2f}x. Ask for less, or train a pyramid (train --teacher)"
+    )
 
 
 def _shown(search: RuntimeSearch) -> list[Option]:

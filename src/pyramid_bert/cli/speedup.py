@@ -32,7 +32,7 @@ from ..files import check_not_input, check_replaceable, check_writable, only_wri
 from ..runtimes.registry import RUNTIMES
 from . import options
 from .compared import INTERVALS, comparison
-from .fronts import check_picture, draw_front, front_table
+from .fronts import check_picture, doubt, draw_front, front_table
 from .options import LABEL, read_data, usage_errors
 
 if TYPE_CHECKING:
@@ -188,6 +188,8 @@ def _show_chosen(search: RuntimeSearch, args: argparse.Namespace) -> None:
         options.say(reason)
     if not search.in_time:
         options.say(f"{args.minutes:g} minutes were over; a larger --minutes may find nearer pyramids")
+    if (words := doubt(search)) is not None:
+        options.say(words)
     if search.chosen.runtime == TORCH and search.chosen.precision != "fp32":
         options.say(f"it is this fast with --optimize {search.chosen.precision}, which predict and evaluate take")
 

@@ -113,8 +113,8 @@ def pareto_front(options: Sequence[Option]) -> list[Option]:
 def pyramids_needed(dense: Sequence[Option], wanted: float) -> dict[Place, float]:
     """Runtime and precision -> how much faster a pyramid must make the dense model there, where one is worth a search.
 
-    It is not worth one where another dense model agrees as much and is fast enough, or is so much faster that its
-    pyramid may drop much less.
+    It is not worth one where another dense model agrees as much, or within the interval, and is fast enough, or is so
+    much faster that its pyramid may drop much less.
 
     Args:
         dense: The dense model in several runtimes and precisions.
@@ -122,21 +122,19 @@ def pyramids_needed(dense: Sequence[Option], wanted: float) -> dict[Place, float
 
     Example:
         >>> speeds = {("torch", "fp32"): (1.0, 1.0), ("openvino", "fp32"): (1.6, 1.0), ("openvino", "int8"): (4.0, 0.9)}
-        >>> dense = [Option(*place, None, speed, speed, same, (0, 1)) for place, (speed, same) in speeds.items()]
+        >>> dense = [Option(*place, None, speed, speed, same, (same, 1)) for place, (speed, same) in speeds.items()]
         >>> pyramids_needed(dense, 8)
         {('openvino', 'fp32'): 5.0, ('openvino', 'int8'): 2.0}
         >>> pyramids_needed(dense, 3.2), pyramids_needed(dense, 1.5)
         ({('openvino', 'fp32'): 2.0}, {})
     """
-    return {
-        one.place: wanted / one.over_c
-        for one in dense
-        if one.over_c < wanted
-        and not any(
-            other.over_c >= min(wanted, _MUCH_FASTER * one.over_c) and _worth(other.agreement) >= _worth(one.agreement)
-            for other in dense
-        )
-    }
+
+    def is_better(other: Option, one: Option) -> bool:
+        is_fast = other.over_c >= min(wanted, _MUCH_FASTER * one.over_c)
+        return is_fast and _worth(other.agreement) >= _worth(one.interval[0])
+
+    slow = (one for one in dense if one.over_c < wanted)
+    return {one.place: wanted / one.over_c for one in slow if not any(is_better(other, one) for other in dense)}
 
 
 def searches(needed: Mapping[Place, float], margin: float, most: float) -> dict[float, list[Place]]:
