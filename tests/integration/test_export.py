@@ -223,7 +223,7 @@ def test_bad_calls(trained, saved, sentiment_files, tmp_path, capsys, words, mes
 def test_a_package_that_is_missing(saved, sentiment_files, tmp_path, capsys, monkeypatch, package, words, line):
     monkeypatch.setitem(sys.modules, package, None)
     words = words.format(dev=sentiment_files / "dev.csv")
-    assert run("export", saved, "--out", tmp_path / "new", *words.split()) == 1
+    assert run("export", saved, "--out", tmp_path / "new", *words.split()) == 2
     error = capsys.readouterr().err
     assert line in error
     assert error.strip().count("\n") == 0
