@@ -190,24 +190,6 @@ def _speedup() -> Case:
     return Case(prepare, words, result)
 
 
-def _export() -> Case:
-    def prepare(folder: Path) -> None:
-        _dense(folder)
-        _labelled(folder, 100)
-
-    def words(folder: Path) -> list[object]:
-        return ["export", folder / "dense", "--data", folder / "train.csv", "--out", folder / "out", "--overwrite"]
-
-    def result(folder: Path) -> object:
-        from pyramid_bert import ExportedClassifier
-
-        if not (folder / "out").exists():
-            return None
-        return [round(float(x), 3) for x in ExportedClassifier.load(folder / "out").predict_logits(WORDS).ravel()]
-
-    return Case(prepare, words, result)
-
-
 # ---- a study ----
 
 EXPERIMENT = """
@@ -263,7 +245,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "train": _train,
     "train-speedup": _recipe,
     "speedup": _speedup,
-    "export": _export,
     "study": _study,
 }
 

@@ -230,6 +230,19 @@ def test_a_package_that_is_missing(saved, sentiment_files, tmp_path, capsys, mon
     assert not (tmp_path / "new").exists()
 
 
+def test_a_killed_export_leaves_nothing_and_can_be_given_again(saved, tmp_path):
+    words = list(map(str, [sys.executable, "-m", "pyramid_bert", "export", saved, "--out", tmp_path / "fast"]))
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+        while not list(tmp_path.glob(".*unfinished*/stretch-*")) and process.poll() is None:
+            time.sleep(0.005)
+        process.kill()
+    assert process.returncode == -9
+    assert not (tmp_path / "fast").exists()
+    assert subprocess.run(words, capture_output=True).returncode == 0
+    assert ExportedClassifier.load(tmp_path / "fast").predict(["a fine film"]) is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["fast"]
+
+
 # What an exported model needs beside this package, with what these packages need themselves.
 ENOUGH = ("numpy", "numba", "llvmlite", "tokenizers")  # and the runtime
 ALONE = """
