@@ -224,8 +224,8 @@ def _table(
         table.add_row(f"speed-up over {words}", *speed, style="bold" if base == "sorted" else None)
     if best:
         found = [best["dense" if name == "dense" else "pyramid"] for name in trained]
-        table.add_row("the same, each in its fastest runtime", *(f"{one.over_c:.2f}x" for one in found))
-        table.add_row("speed-up over the fastest dense runtime", *(f"{one.over_d:.2f}x" for one in found), style="bold")
+        table.add_row("the same in fastest runtimes", *(f"{one.over_c:.2f}x" for one in found))
+        table.add_row("speed-up over fastest dense", *(f"{one.over_d:.2f}x" for one in found), style="bold")
     table.add_row("parameters", *(f"{parameters[name]:,}" for name in trained))
     kept = []
     for classifier in trained.values():
