@@ -55,12 +55,16 @@ class Commands:
                 raise UnknownNameError("measurement", name, self.commands)
         for name in names or [name for name in self.commands if self.store.read(name) is None]:
             command = self.commands[name]
-            if unset := [variable for variable in re.findall(r"\$(\w+)", command) if variable not in os.environ]:
+            variables = re.findall(r"\$(\w+)", command)
+            if unset := [variable for variable in variables if variable not in os.environ]:
                 print(f"{name}: not run, set {', '.join(unset)}", file=sys.stderr)
                 continue
             print(name, file=sys.stderr)
             words = os.path.expandvars(command).split()
-            result = json.loads(subprocess.run(words, cwd=self.root, check=True, stdout=subprocess.PIPE).stdout)
+            printed = subprocess.run(words, cwd=self.root, check=True, stdout=subprocess.PIPE, text=True).stdout
+            for variable in variables:  # a record names no folder of the machine
+                printed = printed.replace(json.dumps(os.environ[variable])[1:-1], f"${variable}")
+            result = json.loads(printed)
             if isinstance(result, list):  # `pyramid-bert bench` prints one for each schedule
                 (result,) = result
             self.store.write(name, {**result, "command": command})
