@@ -111,6 +111,18 @@ def test_labels_are_not_needed_with_a_teacher(dense, tiny_bert, sentiment):
         PyramidClassifier(dense.model, dense.tokenizer).fit(texts)
 
 
+def test_the_speed_is_that_on_texts_as_long_as_those_of_dev(dense, sentiment):
+    """Training texts can be far shorter, as the phrases of SST-2 are."""
+    texts, labels = sentiment(240)
+    longer = [f"{text} {text} {text}" for text in texts[:20]]
+    how = {"target": "ideal", "method": replace(METHOD, rest_from=4), "settings": SETTINGS, "progress": False}
+    by_training = train_pyramid(dense, 1.6, texts, labels, **how).choice
+    by_dev = train_pyramid(dense, 1.6, texts, labels, dev=(longer, labels[:20]), **how).choice
+    by_like = train_pyramid(dense, 1.6, texts, labels, dev=(texts[:20], labels[:20]), like=longer, **how).choice
+    assert by_dev.settings == by_like.settings != by_training.settings
+    assert by_dev.ideal == Counted(dense.model, [len(item) for item in dense.encode(longer)])(by_dev.settings) >= 1.6
+
+
 def test_what_cannot_be_done_is_told_before_training(dense, sentiment, monkeypatch):
     texts, labels = sentiment(240)
     monkeypatch.setattr(PyramidClassifier, "fit", None)
