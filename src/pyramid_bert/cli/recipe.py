@@ -129,9 +129,13 @@ def _show_front(dense: PyramidClassifier, elastic: PyramidClassifier, dev: Any, 
 
 def _briefly(settings: PyramidConfig) -> str:
     """What a pyramid of a front does, in a few words."""
+    from ..tune.candidates import listed_layers
+
     ratio = settings.schedule.to_dict()["keep_ratio"]
     merged = f"{ratio:.0%} of the tokens left" if ratio < 1 else "nothing merged"
-    return merged if settings.rest_from is None else f"{merged}, only CLS from layer {settings.rest_from}"
+    rests = "" if settings.rest_from is None else f", only CLS from layer {settings.rest_from}"
+    without = f", without {listed_layers(settings.skip)}" if settings.skip else ""
+    return merged + rests + without
 
 
 def _show(found: Taught, args: argparse.Namespace) -> None:

@@ -43,7 +43,7 @@ METHOD = Method("cluster", metric="cosine", within=5)
 # What training with a teacher changes in the settings of a run, unless the user sets it.
 TAUGHT: dict[str, Any] = {"dropout": 0.0, "distill_weight": 0.9}
 TAUGHT_RATE = 2  # times the learning rate of the dense model
-_CANDIDATES = 6
+_WHOLE, _FEWER_LAYERS = 4, 2  # candidates that run every layer, and that leave one out
 RECORD, _CHOICE = "choice.json", "choice"
 _ROUNDS, _TRIES = 2, 3
 
@@ -300,7 +300,7 @@ def to_train(
         wanted: The speed-up.
     """
     layers = classifier.model.config.num_hidden_layers
-    found = by_rest(method, layers, speedup_of, wanted)
+    found = candidates(method, layers, speedup_of, wanted)
     if not found:
         fastest = speedup_of(replace(method, rest_from=method.rest_from or 2).settings(extreme_schedule()))
         counts = isinstance(speedup_of, Counted)
@@ -310,25 +310,43 @@ def to_train(
     return found
 
 
-def by_rest(method: Method, layers: int, speedup_of: SpeedupOf, wanted: float) -> list[PyramidConfig]:
-    """Pyramids of a speed-up by the layer from which only CLS is computed: the later that is, the more are merged.
+def candidates(method: Method, layers: int, speedup_of: SpeedupOf, wanted: float) -> list[PyramidConfig]:
+    """Pyramids of a speed-up that are worth training, by the layer from which only CLS is computed.
 
-    From the latest layer at which resting is fast enough without merging. A method that rests has one.
+    The later that layer, the more tokens are merged before it. The first candidate rests at the latest layer at which
+    nothing has to be merged. Some leave out a layer in the middle of those below, and merge less for it. A method that
+    names the layer has one candidate.
 
     Example:
         >>> def count(settings):
-        ...     awake = (settings.rest_from or 4) - 1
-        ...     return 4 / sum(length / 100 for length in settings.schedule.lengths(100, 4)[:awake])
-        >>> [(one.rest_from, round(one.schedule.keep_ratio, 2)) for one in by_rest(METHOD, 4, count, 2.0)]
-        [(3, 1.0), (4, 0.53)]
+        ...     awake = settings.run_lengths(settings.schedule.lengths(100, 4)[: (settings.rest_from or 4) - 1])
+        ...     return 4 / sum(length / 100 for length in awake)
+        >>> found = candidates(METHOD, 4, count, 2.0)
+        >>> [(one.rest_from, one.skip, round(one.schedule.keep_ratio, 2)) for one in found]
+        [(3, (), 1.0), (4, (), 0.53), (4, (2,), 1.0)]
     """
-    found: list[PyramidConfig] = []
-    for rest in [method.rest_from] if method.rest_from else range(2, layers + 1):
-        start = replace(method, rest_from=rest).settings(extreme_schedule())
-        one = at_speedup(start, 1, rest - 1, speedup_of, wanted)
+    if method.rest_from:
+        one = _resting(method, method.rest_from, (), speedup_of, wanted)
+        return [] if one is None else [one]
+    found: list[tuple[int, PyramidConfig]] = []
+    for rest in range(2, layers + 1):
+        one = _resting(method, rest, (), speedup_of, wanted)
         if one is not None:
-            found = [one] if one.schedule.to_dict()["keep_ratio"] == 1 else [*found, one]
-    return found[:_CANDIDATES]
+            found = [(rest, one)] if one.schedule.to_dict()["keep_ratio"] == 1 else [*found, (rest, one)]
+    fewer = [
+        _resting(method, rest, (rest // 2,), speedup_of, wanted)
+        for rest, _ in found[1 : 1 + _FEWER_LAYERS]
+        if rest > 3  # the first layer stays
+    ]
+    return [*(one for _, one in found[:_WHOLE]), *(one for one in fewer if one is not None)]
+
+
+def _resting(
+    method: Method, rest: int, skip: tuple[int, ...], speedup_of: SpeedupOf, wanted: float
+) -> PyramidConfig | None:
+    """The pyramid of a speed-up that computes only CLS from layer `rest` on; None if none is as fast."""
+    start = replace(method, rest_from=rest).settings(extreme_schedule()).replace(skip=skip)
+    return at_speedup(start, 1, rest - 1, speedup_of, wanted)
 
 
 def _settled(
