@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.loop import Half, Plan, Step
 from ..core.selectors import Voters
 from ..core.tokens import Tokens
-from ..families import embeddings_of, family_of, head_modules, layers_of, logits_of_cls
+from ..families import base_model, embeddings_of, family_of, head_modules, layers_of, logits_of_cls
 from ..schedule import AdaptiveSchedule
 
 
@@ -104,7 +104,7 @@ class Stretch(nn.Module):
             kinds = {} if types is None else {"token_type_ids": types}
             hidden = embeddings_of(self._model[0])(input_ids=given, **kinds)
         real = bias > torch.finfo(bias.dtype).min / 2
-        tokens = Tokens(hidden, [], real, masks=(bias[:, None, None, :],))
+        tokens = Tokens(hidden, [], real, bias=bias[:, None, None, :], owner=base_model(self._model[0]))
         for step in self._steps():
             tokens = family_of(self._model[0]).halves.run(step, tokens)
         if self.last:  # a plan for classifiers has a last layer that computes only CLS, or every token
