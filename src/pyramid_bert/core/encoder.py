@@ -80,7 +80,7 @@ class PyramidEncoder(nn.Module):
             whole: Compute every token of the last layer, whatever `this` says.
         """
         this = Pass() if this is None else this
-        tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense)
+        tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense, owner=self.owner[0])
         this.record.start(tokens, hidden.shape[1])
         seed = self.seed
         if self.training and self.selector.name == "random":

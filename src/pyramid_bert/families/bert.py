@@ -39,10 +39,10 @@ class BertHalves(TwoHalves):
     """Runs the halves of a layer like `BertLayer`."""
 
     def attend(
-        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
+        self, layer: Any, hidden: Tensor, masks: Any, *, queries: int | None = None, votes: Votes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """See `TwoHalves.attend`."""
-        return checkpointed(layer, _attend, layer, hidden, bias, queries, votes)
+        return checkpointed(layer, _attend, layer, hidden, masks, queries, votes)
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
         """See `TwoHalves.feed_forward`."""

@@ -38,10 +38,10 @@ class TwoHalves:
 
     def _attention(self, step: Step, tokens: Tokens) -> Tokens:
         if tokens.masks is None:
-            tokens.masks = (tokens.key_bias(),)
+            tokens.masks = self.masks(tokens)
         queries = 1 if step.cls_only else None
         hidden, received = self.attend(
-            step.layer, tokens.hidden, tokens.masks[0], queries=queries, votes=_votes(step, tokens)
+            step.layer, tokens.hidden, tokens.masks, queries=queries, votes=_votes(step, tokens)
         )
         resting = tokens.hidden[:, 1:] if step.cls_only else None
         given = tokens.hidden if step.layer._forward_hooks else None
@@ -51,15 +51,23 @@ class TwoHalves:
         tokens = replace(tokens, hidden=self.feed_forward(step.layer, tokens.hidden))
         return tokens.rejoined() if step.cls_only and not step.final else tokens
 
+    def masks(self, tokens: Tokens) -> Any:
+        """What `attend` gets besides the tokens, computed once for each set of tokens: the bias (B, 1, 1, N) of keys.
+
+        A family with relative positions adds what follows from `tokens.places()` and from the weights of
+        `tokens.owner`: a bias (B, H, N, N), rotations, the masks of local layers.
+        """
+        return tokens.key_bias()
+
     def attend(
-        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
+        self, layer: Any, hidden: Tensor, masks: Any, *, queries: int | None = None, votes: Votes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of `layer`, with its residual connection and norm, and the attention that tokens receive.
 
         Args:
             layer: One of the model's layers.
             hidden: (B, N, D).
-            bias: (B, 1, 1, N) added to the key logits, or None.
+            masks: What `masks` returned.
             queries: Compute only this many tokens, the first ones; None for all.
             votes: Whose attention counts as received; None if it is not needed.
         """

@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from ..core.loop import Half, Plan, Step
 from ..core.selectors import Voters
 from ..core.tokens import Tokens
-from ..families import embedded, family_of, head_modules, layers_of, logits_of_cls, modules_before, modules_beside
+from ..families import (
+    base_model,
+    embedded,
+    family_of,
+    head_modules,
+    layers_of,
+    logits_of_cls,
+    modules_before,
+    modules_beside,
+)
 from ..schedule import AdaptiveSchedule
 
 
@@ -105,7 +114,7 @@ class Stretch(nn.Module):
         """
         hidden = embedded(self._model[0], given, types) if self.first else given
         real = bias > torch.finfo(bias.dtype).min / 2
-        tokens = Tokens(hidden, [], real, masks=(bias[:, None, None, :],))
+        tokens = Tokens(hidden, [], real, bias=bias[:, None, None, :], owner=base_model(self._model[0]))
         for step in self._steps():
             tokens = family_of(self._model[0]).how.halves.run(step, tokens)
         if self.last:  # a plan for classifiers has a last layer that computes only CLS, or every token

@@ -188,8 +188,8 @@ def lengths_to_time(longest: int) -> list[int]:
 def _parts(pyramid: Any, encoder: Any, layers: Sequence[Any], hidden: Tensor) -> dict[str, Callable[[], None]]:
     """What is timed at one length. Parts of a layer run through several layers."""
     rows, n, _ = hidden.shape
-    plain = Tokens(hidden, [n] * rows)
-    masked = Tokens(hidden, [n] * rows, masks=(hidden.new_zeros(rows, 1, 1, n),))
+    plain = Tokens(hidden, [n] * rows, owner=encoder.owner[0])
+    masked = replace(plain, bias=hidden.new_zeros(rows, 1, 1, n))
     ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
     voters = encoder.selector.voters
 

@@ -344,10 +344,10 @@ class PerformerHalves(TwoHalves):
     """Runs the halves of a `PerformerLayer`."""
 
     def attend(
-        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
+        self, layer: Any, hidden: Tensor, masks: Any, *, queries: int | None = None, votes: Votes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """See `TwoHalves.attend`."""
-        return checkpointed(layer, layer.attend, hidden, bias, queries), None
+        return checkpointed(layer, layer.attend, hidden, masks, queries), None
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
         """See `TwoHalves.feed_forward`."""
