@@ -39,7 +39,7 @@ from ..core.loop import Half, Pass, Step
 from ..core.tokens import Tokens
 from ..errors import PyramidError, UnsupportedModelError
 from ..schedule.kinds import InputSchedule
-from .bert import key_mask
+from .attention import key_mask
 from .halves import checkpointed, fire_hooks, run_encoder
 
 # A layer's mode and numpy's global generator are changed while it runs, so threads take turns.

@@ -13,9 +13,12 @@ from typing import Any
 import transformers as hf
 
 from ..errors import PyramidError, UnsupportedModelError
+from .albert import ALBERT
 from .bert import BERT_LIKE, ROBERTA_LIKE, projected
 from .bigbird import BigBirdHalves, BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
+from .distilbert import DISTILBERT
 from .family import Family, How, Where
+from .mpnet import MPNET
 
 FAMILIES: list[Family] = [
     Family(
@@ -73,6 +76,42 @@ FAMILIES: list[Family] = [
         model=hf.ErnieModel,
         where=Where(base="ernie", head=("ernie.pooler", "classifier"), output="classifier"),
         how=BERT_LIKE,
+    ),
+    Family(
+        model_type="distilbert",
+        config=hf.DistilBertConfig,
+        classifier=hf.DistilBertForSequenceClassification,
+        model=hf.DistilBertModel,
+        where=Where(
+            base="distilbert",
+            encoder="transformer",
+            head=("pre_classifier", "classifier"),
+            output="classifier",
+            inner_size="hidden_dim",
+            activation="activation",
+        ),
+        how=DISTILBERT,
+    ),
+    Family(
+        model_type="albert",
+        config=hf.AlbertConfig,
+        classifier=hf.AlbertForSequenceClassification,
+        model=hf.AlbertModel,
+        where=Where(
+            base="albert",
+            layers="albert_layer_groups",
+            head=("albert.pooler", "classifier"),
+            output="classifier",
+        ),
+        how=ALBERT,
+    ),
+    Family(
+        model_type="mpnet",
+        config=hf.MPNetConfig,
+        classifier=hf.MPNetForSequenceClassification,
+        model=hf.MPNetModel,
+        where=Where(base="mpnet"),
+        how=MPNET,
     ),
     Family(
         model_type="big_bird",
