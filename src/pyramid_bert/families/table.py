@@ -60,6 +60,7 @@ class Family:
         positions: The largest number of tokens that a model with a config can read.
         inner_size: The attribute of the config that is the inner width of the feed-forward network.
         reads_without_keys: CLS needs no keys and values in layers that compute only CLS (families/reading.py).
+        reads_positions: Attention depends on the positions of tokens, so exported graphs need them.
         settings: Adapts the pyramid's settings to a model's config; raises for settings that the family cannot run.
         watch: Adds further hooks to the model while a pyramid selects at its input.
         tokenizer: The tokenizer class of saved pyramids without one in their config.
@@ -81,6 +82,7 @@ class Family:
     positions: Callable[[Any], int] = lambda config: config.max_position_embeddings
     inner_size: str = "intermediate_size"
     reads_without_keys: bool = False
+    reads_positions: bool = False
     settings: Callable[[PyramidConfig, Any], PyramidConfig] = lambda settings, config: settings
     watch: Callable[[Any], Sequence[RemovableHandle]] = lambda model: ()
     tokenizer: type[Any] | None = None
