@@ -71,7 +71,7 @@ def stopped_at(step, *, escapes=True):
 
 def graphs_of(model, longest, compiled):
     """A pyramid as graphs; `compiled` makes a graph out of a stretch and an example of its inputs."""
-    encoder, positions = pyramid_encoder(model), family_of(model).reads_positions
+    encoder, positions = pyramid_encoder(model), family_of(model).how.reads_positions
     found = {}
     for stretch in stretches_of(model, encoder.plan, longest):
         end = stretch.parts[-1]

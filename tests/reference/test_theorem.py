@@ -74,7 +74,7 @@ def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
         schedule=schedule or usual, selector=selector, reduce="replace", placement=placement, centers_per_step=m
     )
     layers, family = nn.ModuleList(layers), Mixing()
-    plan, reducer = plan_and_reducer(config, list(layers), family.halves, None, cls_only=False)
+    plan, reducer = plan_and_reducer(config, list(layers), family.how.halves, None, cls_only=False)
     dense = SimpleNamespace(config=None)
     return PyramidEncoder(layers, family, plan, reducer, replaces=True, seed=0, owner=None, replaced=dense).eval()
 

@@ -12,11 +12,10 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 import pyramid_bert.lab.performer  # noqa: F401  adds its row
-from pyramid_bert import PyramidError, Schedule, is_pyramid, pyramid_settings, pyramidize, restore
+from pyramid_bert import PyramidError, Schedule, families, is_pyramid, pyramid_settings, pyramidize, restore
 from pyramid_bert.core.selectors import get_selector, selector_names
 from pyramid_bert.core.tokens import Tokens
-from pyramid_bert.families import base_model
-from pyramid_bert.families.table import FAMILIES
+from pyramid_bert.families import FAMILIES, base_model, layers_of
 
 N = 40
 METHODS = {
@@ -34,12 +33,12 @@ def ids(rows=3, n=N):
 
 
 def embedded(model, tokens=None):
-    return base_model(model).embeddings(ids() if tokens is None else tokens, None, None)
+    return families.embedded(model, ids() if tokens is None else tokens)
 
 
 def chosen_at_the_input(model, tokens=None, mask=None):
     """The tokens after the selection at the input."""
-    encoder, tokens = base_model(model).encoder, Tokens.of(embedded(model, tokens), mask)
+    encoder, tokens = families.encoder_of(model), Tokens.of(embedded(model, tokens), mask)
     step = next(encoder.plan.steps(tokens.counts))
     return tokens.reduced(encoder.reducer(tokens, step))
 
@@ -50,7 +49,7 @@ def test_the_layers_see_only_the_kept_tokens(tiny_of, logits_of, family, method)
     """As if the embeddings of the kept tokens, with their own positions, had been given to the dense model."""
     model = pyramidize(tiny_of(family), Schedule.input_only(0.5), **METHODS[method])
     seen = []
-    query = next(part for part in base_model(model).encoder.layer[0].modules() if isinstance(part, nn.Linear))
+    query = next(part for part in layers_of(model)[0].modules() if isinstance(part, nn.Linear))
     query.register_forward_pre_hook(lambda part, given: seen.append(given[0]))
     logits_of(model, {"input_ids": ids()})
     (kept,), whole = seen, embedded(model)
@@ -133,7 +132,7 @@ def test_dropout_does_not_affect_the_choice(tiny_of, family, tmp_path):
     for pyramid in (model, copy.deepcopy(model), AutoModelForSequenceClassification.from_pretrained(tmp_path)):
         base = base_model(pyramid)
         assert torch.equal(*(chosen_at_the_input(pyramid.train(mode)).hidden for mode in (True, False)))
-        assert any(part.p == 0.3 for part in base.encoder.layer.modules() if isinstance(part, nn.Dropout))
+        assert any(part.p == 0.3 for part in families.encoder_of(pyramid).modules() if isinstance(part, nn.Dropout))
         restore(pyramid)
         assert base.embeddings.dropout.p == 0.3
         assert not torch.equal(embedded(pyramid.train()), embedded(pyramid))

@@ -16,11 +16,10 @@ from .tokens import Tokens
 class PyramidEncoder(nn.Module):
     """A stack of encoder layers in which later layers see fewer tokens.
 
-    Takes over the `layer` list of the encoder it replaces and adds no parameter. It keeps no state of a call, so
-    threads can share a model.
+    Takes over the modules of the encoder it replaces, under their names, and adds no parameter. It keeps no state of a
+    call, so threads can share a model.
 
     Args:
-        layer: The layers.
         family: How they run.
         plan: Which steps a pass takes.
         reducer: Which tokens stay at a step.
@@ -35,7 +34,6 @@ class PyramidEncoder(nn.Module):
 
     def __init__(
         self,
-        layer: nn.ModuleList,
         family: Halves,
         plan: Plan,
         reducer: Reducer,
@@ -46,9 +44,10 @@ class PyramidEncoder(nn.Module):
         replaced: Any,
     ) -> None:
         super().__init__()
-        plan.schedule.check(len(layer))
-        self.layer = layer
-        self.config = replaced.config
+        plan.schedule.check(len(plan.layers))
+        for name, part in replaced.named_children():
+            self.add_module(name, part)
+        self.config = owner.config
         # In tuples, so that torch does not register modules a second time.
         self.owner: tuple[Any] = (owner,)
         self.replaced: tuple[Any] = (replaced,)

@@ -74,6 +74,8 @@ def _is_plain(embeddings: Any) -> bool:
         return False
     if words.num_embeddings > _MOST_VALUES or norm.weight is None or norm.weight.dim() != 1:
         return False
+    if places.padding_idx is not None:  # positions are then counted from there, over tokens other than padding
+        return False
     if types is not None and (type(types) is not nn.Embedding or types.num_embeddings > 1):
         return False
     if not (dropout is None or type(dropout) is nn.Identity or (type(dropout) is nn.Dropout and not dropout.training)):

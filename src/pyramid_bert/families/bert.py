@@ -1,6 +1,7 @@
-"""BERT (transformers' `BertModel` and the classifiers on top of it).
+"""BERT and what is built like it: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, ERNIE, data2vec.
 
-What differs from `BertEncoder`: layers run in two halves with a reduction between them, the last layer may compute only
+A family is BERT-like by the modules of its layers, not by its classes (`check_bert_like`). What differs from their
+encoders: layers run in two halves with a reduction between them, the last layer may compute only
 CLS, and the mask is rebuilt for the tokens that are left. Layers, parameters and state-dict keys are the same objects.
 Forward hooks on a layer and on its self-attention fire as before; hooks on the `BertAttention` between them and all
 pre-hooks do not, since these modules are not called as a whole.
@@ -8,26 +9,34 @@ pre-hooks do not, since these modules are not called as a whole.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.models.bert.modeling_bert import BertEncoder, eager_attention_forward
+from transformers.models.bert.modeling_bert import eager_attention_forward
 from transformers.utils.generic import ModelOutput
 
 from ..core.encoder import PyramidEncoder
 from ..core.loop import Pass
 from ..errors import UnsupportedModelError
+from .family import How
 from .halves import TwoHalves, Votes, checkpointed, fire_hooks, run_encoder
 from .reading import can_read_without_keys, read_without_keys
 from .received import received_attention
 
 ATTENTION_IMPLEMENTATIONS = ("eager", "sdpa")
+# What the halves use of a layer.
+_PARTS = (
+    *(f"attention.self.{name}" for name in ("query", "key", "value", "dropout", "attention_head_size", "scaling")),
+    "attention.output",
+    "feed_forward_chunk",
+)
 
 
 class BertHalves(TwoHalves):
-    """Runs the halves of a `BertLayer`."""
+    """Runs the halves of a layer like `BertLayer`."""
 
     def attend(
         self, layer: Any, hidden: Tensor, masks: Any, *, queries: int | None = None, votes: Votes | None = None
@@ -41,7 +50,7 @@ class BertHalves(TwoHalves):
 
 
 class BertPyramidEncoder(PyramidEncoder):
-    """Replaces `BertEncoder` and takes the calls that `BertModel` makes."""
+    """Replaces an encoder like `BertEncoder` and takes the calls that models like `BertModel` make."""
 
     def forward(
         self,
@@ -52,19 +61,34 @@ class BertPyramidEncoder(PyramidEncoder):
         pyramid_pass: Pass | None = None,
         **kwargs: Any,
     ) -> ModelOutput:
-        """Runs the pyramid on what `BertModel` passes to its encoder."""
+        """Runs the pyramid on what the model passes to its encoder."""
         if encoder_hidden_states is not None or past_key_values is not None:
             raise UnsupportedModelError("a pyramid is an encoder; cross-attention and caches of decoders do not apply")
         return run_encoder(self, hidden_states, key_mask(attention_mask), pyramid_pass, kwargs)
 
 
-def check_bert(encoder: Any) -> None:
-    """Raises unless `encoder` is a `BertEncoder` that a pyramid can replace."""
-    if not isinstance(encoder, BertEncoder):
-        raise UnsupportedModelError(f"expected a BertEncoder, found {type(encoder).__name__}")
-    if encoder.config.is_decoder:
-        raise UnsupportedModelError("this BERT is a decoder (is_decoder=True); a pyramid needs bidirectional attention")
-    check_implementation(encoder.config)
+def check_bert_like(encoder: Any) -> None:
+    """Raises unless `encoder` is one whose layers have the modules of a `BertLayer`."""
+    for layer in getattr(encoder, "layer", ()) or (None,):
+        lacking = [path for path in _PARTS if not _has(layer, path)]
+        if lacking:
+            raise UnsupportedModelError(
+                f"expected layers like BERT's in a {type(encoder).__name__}, found {type(layer).__name__} without "
+                f"{lacking[0]}"
+            )
+    config = encoder.config
+    if getattr(config, "is_decoder", False):
+        raise UnsupportedModelError(
+            f"this {config.model_type} is a decoder (is_decoder=True); a pyramid needs bidirectional attention"
+        )
+    check_implementation(config)
+
+
+def _has(layer: Any, path: str) -> bool:
+    """Whether a layer has the attribute at a path."""
+    for name in path.split("."):
+        layer = getattr(layer, name, None)
+    return layer is not None
 
 
 def check_implementation(config: Any) -> None:
@@ -147,3 +171,18 @@ def _sdpa(
     """As transformers does it for an encoder, without the reshaping for groups of queries, which graphs would keep."""
     context = scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, scale=scaling)
     return context.transpose(1, 2).contiguous(), None
+
+
+def positions_after_padding(config: Any) -> int:
+    """The tokens that a model can read whose first token has the position after that of padding, as in RoBERTa."""
+    return int(config.max_position_embeddings) - 1 - int(config.pad_token_id or 0)
+
+
+def projected(base: Any, embedded: Tensor) -> Tensor:
+    """What ELECTRA's first layer is given: embeddings may be narrower than the layers."""
+    project = getattr(base, "embeddings_project", None)
+    return embedded if project is None else cast(Tensor, project(embedded))
+
+
+BERT_LIKE = How(halves=BertHalves(), stand_in=BertPyramidEncoder, check=check_bert_like, reads_without_keys=True)
+ROBERTA_LIKE = replace(BERT_LIKE, positions=positions_after_padding)

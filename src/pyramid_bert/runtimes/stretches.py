@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from ..core.loop import Half, Plan, Step
 from ..core.selectors import Voters
 from ..core.tokens import Tokens
-from ..families import base_model, embeddings_of, family_of, head_modules, layers_of, logits_of_cls
+from ..families import (
+    base_model,
+    embedded,
+    family_of,
+    head_modules,
+    layers_of,
+    logits_of_cls,
+    modules_before,
+    modules_beside,
+)
 from ..schedule import AdaptiveSchedule
 
 
@@ -84,8 +93,12 @@ class Stretch(nn.Module):
         self._model = (model,)  # in a tuple: tracing takes the longer, the more modules are registered
         layers = layers_of(model)
         used = [layers[number - 1] for number in dict.fromkeys(part.number for part in parts) if number]
-        used += [embeddings_of(model)] if first else []
-        self.used = nn.ModuleList([*used, *(head_modules(model) if last else [])])
+        used += [
+            *modules_beside(model),
+            *(modules_before(model) if first else []),
+            *(head_modules(model) if last else []),
+        ]
+        self.used = nn.ModuleList(used)
 
     def forward(
         self, given: Tensor, bias: Tensor, types: Tensor | None = None, positions: Tensor | None = None
@@ -102,15 +115,12 @@ class Stretch(nn.Module):
             For the last stretch the logits (B, C) and the CLS vectors (B, D); for the others the states (B, N, D), and
             the attention (B, N) that each token received if the selection needs it.
         """
-        hidden = given
-        if self.first:
-            kinds = {} if types is None else {"token_type_ids": types}
-            hidden = embeddings_of(self._model[0])(input_ids=given, **kinds)
+        hidden = embedded(self._model[0], given, types) if self.first else given
         real = bias > torch.finfo(bias.dtype).min / 2
         how: dict[str, Any] = {"bias": bias[:, None, None, :], "owner": base_model(self._model[0])}
         tokens = Tokens(hidden, [], real, positions=positions, **how)
         for step in self._steps():
-            tokens = family_of(self._model[0]).halves.run(step, tokens)
+            tokens = family_of(self._model[0]).how.halves.run(step, tokens)
         if self.last:  # a plan for classifiers has a last layer that computes only CLS, or every token
             return logits_of_cls(self._model[0], tokens.hidden), tokens.hidden[:, 0]
         return (tokens.hidden,) if tokens.received is None else (tokens.hidden, tokens.received)

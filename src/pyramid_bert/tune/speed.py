@@ -145,7 +145,7 @@ def calibrate(
         raise PyramidError("calibrate takes a pyramid; use pyramidize(model, schedule) first")
     settings.check_saves()
     lengths, names = lengths_to_time(longest), PARTS if known is None else _OF_THE_SELECTOR
-    every = list(encoder.layer)
+    every = list(encoder.plan.layers)
     layers = {n: every if batch_size * n < _LARGE else every[:_FEW_LAYERS] for n in lengths}
     runs = {}
     for n in lengths:

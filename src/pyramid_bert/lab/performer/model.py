@@ -30,7 +30,7 @@ from ...core.encoder import PyramidEncoder
 from ...core.loop import Pass
 from ...core.selectors import get_selector
 from ...errors import PyramidError, UnsupportedModelError
-from ...families import Family, add_family, announce
+from ...families import Family, How, Where, register_family
 from ...families.halves import TwoHalves, Votes, checkpointed, run_encoder
 from .favor import KERNELS, favor_attention, orthogonal_features
 
@@ -387,12 +387,7 @@ PERFORMER = Family(
     config=PerformerConfig,
     classifier=PerformerForSequenceClassification,
     model=PerformerModel,
-    base="performer",
-    head="classifier.out_proj",
-    halves=PerformerHalves(),
-    stand_in=PerformerPyramidEncoder,
-    check=_check,
-    settings=_settings,
+    where=Where(base="performer"),
+    how=How(halves=PerformerHalves(), stand_in=PerformerPyramidEncoder, check=_check, settings=_settings),
 )
-add_family(PERFORMER)
-announce(PERFORMER)
+register_family(PERFORMER)
