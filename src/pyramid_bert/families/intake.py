@@ -117,7 +117,7 @@ def check_sizes(folder: Path, family: Family, config: Any, names: set[str]) -> N
         f"{file}: positions", positions_of(config), 1, _MOST_POSITIONS, FETCH_AGAIN, whole=True, error=CheckpointError
     )
     for name, value in config.to_dict().items():
-        if name.endswith("layer_norm_eps"):
+        if name.endswith("norm_eps"):
             check_number(f"{file}: {name}", value, 0, 1, FETCH_AGAIN, above=True, error=CheckpointError)
         elif name.endswith(("dropout", "dropout_prob")) and value is not None:
             check_number(f"{file}: {name}", value, 0, 1, FETCH_AGAIN, error=CheckpointError)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from torch import Tensor
 from torch.nn.functional import linear
 
 from .reading import is_plain
-from .rope import RopeHalves
+from .rope import EURO_BERT, RopeHalves
 
 
 class ModernBertHalves(RopeHalves):
@@ -41,3 +42,6 @@ class ModernBertHalves(RopeHalves):
     def feed_forward_of(self, layer: Any, hidden: Tensor) -> Tensor:
         """See `RopeHalves.feed_forward_of`."""
         return cast(Tensor, hidden + layer.mlp(layer.mlp_norm(hidden)))
+
+
+MODERN_BERT = replace(EURO_BERT, halves=ModernBertHalves())

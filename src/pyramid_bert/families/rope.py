@@ -17,11 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from ..config import PyramidConfig
 from ..core.encoder import PyramidEncoder
 from ..core.loop import Pass
 from ..core.tokens import Tokens
 from ..errors import UnsupportedModelError
+from .around import around_layers, read_after_norm, reads_mean, with_places_in_order
 from .bert import check_implementation, key_mask
+from .family import How
 from .halves import TwoHalves, Votes, checkpointed, fire_hooks
 from .received import received_attention
 
@@ -202,6 +205,24 @@ def check_layers(layers: Any) -> None:
         )
 
 
+def for_pooling(settings: PyramidConfig, config: Any) -> PyramidConfig:
+    """The settings for a head that reads CLS, or the mean over tokens; raises for any other, and for what needs CLS."""
+    pooling = getattr(config, "classifier_pooling", "cls")
+    if pooling not in ("cls", "bos", "mean"):
+        raise UnsupportedModelError(
+            f"classifier_pooling must be 'cls', 'bos' or 'mean', got {pooling!r}, which reads tokens one by one, "
+            "so none can be dropped"
+        )
+    if not reads_mean(config):
+        return settings
+    if settings.rest_from is not None:
+        raise UnsupportedModelError(
+            f"classifier_pooling='mean' reads every token of the last layer, so tokens cannot rest, got rest_from="
+            f"{settings.rest_from}; leave it out, or train a model with classifier_pooling='cls'"
+        )
+    return settings.replace(cls_only=False)
+
+
 def _local_bias(tokens: Tokens, bias: Tensor | None, places: Tensor, window: int) -> Tensor | None:
     """(B, 1, N, N): the bias of keys, and a large negative number for tokens more than `window` apart in the input."""
     traced = torch._C._get_tracing_state() is not None or torch.compiler.is_exporting()
@@ -239,3 +260,18 @@ def _weighed(
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(query.dtype, torch.float32)).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=attention.training)
     return weights @ value, weights
+
+
+POST_NORM = How(
+    halves=PostNormHalves(), stand_in=LayersInOne, check=check_layers, reads_positions=True, around=with_places_in_order
+)
+EURO_BERT = How(
+    halves=EuroBertHalves(),
+    stand_in=LayersInOne,
+    check=check_layers,
+    read=read_after_norm,
+    reads_positions=True,
+    gated=True,
+    settings=for_pooling,
+    around=around_layers,
+)

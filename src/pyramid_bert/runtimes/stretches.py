@@ -26,6 +26,7 @@ from ..families import (
     logits_of_cls,
     modules_before,
     modules_beside,
+    weights_of,
 )
 from ..schedule import AdaptiveSchedule
 
@@ -122,7 +123,7 @@ class Stretch(nn.Module):
         for step in self._steps():
             tokens = family_of(self._model[0]).how.halves.run(step, tokens)
         if self.last:  # a plan for classifiers has a last layer that computes only CLS, or every token
-            return logits_of_cls(self._model[0], tokens.hidden), tokens.hidden[:, 0]
+            return logits_of_cls(self._model[0], tokens.hidden, weights_of(tokens)), tokens.hidden[:, 0]
         return (tokens.hidden,) if tokens.received is None else (tokens.hidden, tokens.received)
 
     def _steps(self) -> Iterator[Step]:
