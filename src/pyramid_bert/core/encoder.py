@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -11,6 +12,15 @@ from ..errors import UnsupportedModelError
 from .loop import Halves, Pass, Plan, run
 from .reducer import Reducer
 from .tokens import Tokens
+
+# For models that pass on no keywords: the options of the calls under way, each with the id of the module called.
+HANDED_OVER: ContextVar[tuple[tuple[int, Pass | None], ...]] = ContextVar("pyramid_passes", default=())
+
+
+def handed_over() -> Pass | None:
+    """The options of the call under way, of a model that passes on no keywords; None if there are none."""
+    handed = HANDED_OVER.get()
+    return handed[-1][1] if handed else None
 
 
 class PyramidEncoder(nn.Module):
@@ -31,6 +41,8 @@ class PyramidEncoder(nn.Module):
 
     # What a family adds for a selection at the input.
     at_input: Any = None
+    # Hooks of a family on the model around this encoder.
+    hooks: tuple[Any, ...] = ()
 
     def __init__(
         self,
@@ -79,13 +91,14 @@ class PyramidEncoder(nn.Module):
             this: The options of this call.
             whole: Compute every token of the last layer, whatever `this` says.
         """
-        this = Pass() if this is None else this
+        this = this or handed_over() or Pass()
         tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense, owner=self.owner[0])
         this.record.start(tokens, hidden.shape[1])
         seed = self.seed
         if self.training and self.selector.name == "random":
             seed = int(torch.randint(2**31, ()))
         steps = (this.plan or self.plan).steps(tokens.counts, dense=this.dense, whole=whole or this.whole, seed=seed)
-        hidden = run(tokens, steps, self.family, self.reducer, this.record).hidden
-        this.cls = hidden[:, 0]
-        return hidden
+        this.tokens = run(tokens, steps, self.family, self.reducer, this.record)
+        this.cls = this.tokens.hidden[:, 0]
+        found: Tensor = this.tokens.hidden
+        return found

@@ -107,6 +107,7 @@ class Pass:
         whole: Compute and reduce every token of the last layer, though a classifier reads only CLS.
         plan: The steps of another pyramid with the same reducer, in place of the model's own.
         cls: Set by the call: the CLS vectors (B, D) of the last layer.
+        tokens: Set by the call: the tokens after the last layer.
     """
 
     record: Recorder = field(default_factory=Recorder)
@@ -114,6 +115,7 @@ class Pass:
     whole: bool = False
     plan: Plan | None = None
     cls: Array | None = None
+    tokens: Tokens | None = None
 
 
 def run(

@@ -177,13 +177,14 @@ def write_graphs(
         positions=positions_of(model),
         pad_id=pad_id,
         types=types,
+        reads_positions=family_of(model).how.reads_positions,
         ways=ways,
     )
     number = len(stretches) * (2 if precision == "int8" else 1)
     with steps_shown("writing graphs", number, shown=progress) as step:
         with torch.no_grad():
             for file, stretch in stretches.items():
-                given = example(stretch, model.config.hidden_size, types=types)
+                given = example(stretch, model.config.hidden_size, types=types, positions=made.reads_positions)
                 runtime.functions.write(stretch, given, folder / file)
                 step()
         if precision == "int8":

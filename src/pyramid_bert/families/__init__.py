@@ -3,6 +3,7 @@
 Importing this package makes saved pyramids known to transformers' Auto classes.
 """
 
+from .around import weights_of
 from .family import Family, How, Where
 from .hub import (
     apply_settings,
@@ -70,4 +71,5 @@ __all__ = [
     "saved_sizes",
     "set_sensitivity",
     "sizes_of",
+    "weights_of",
 ]

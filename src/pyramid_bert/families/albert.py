@@ -81,8 +81,8 @@ def layers_by_number(groups: Any, config: Any) -> list[nn.Module]:
     return [groups[int(i / layers_of_a_group)].albert_layers[0] for i in range(config.num_hidden_layers)]
 
 
-def albert_logits(model: Any, head: Sequence[Any], hidden: Tensor) -> Tensor:
-    """The logits (B, classes) for states (B, N, D)."""
+def albert_logits(model: Any, head: Sequence[Any], hidden: Tensor, weights: Tensor | None) -> Tensor:
+    """The logits (B, classes) for states (B, N, D); see `How.read`."""
     pooler, last = head
     return cast(Tensor, last(model.albert.pooler_activation(pooler(hidden[:, 0]))))
 

@@ -186,7 +186,7 @@ def _in_blocks(layer: Any, tokens: Tokens) -> Tokens:
     rows, n, _ = hidden.shape
     block, least = (config.block_size, least_tokens(config)) if sparse else (1, 1)
     more = max(-(-n // block) * block, least) - n
-    real = torch.ones(rows, n, device=hidden.device) if tokens.mask is None else tokens.mask.float()
+    real = hidden.new_ones(rows, n) if tokens.mask is None else tokens.mask.to(hidden.dtype)
     hidden, real = F.pad(hidden, (0, 0, 0, more)), F.pad(real, (0, more))
     return replace(tokens, hidden=hidden, masks=(_masks(real, block if sparse else None), _key_bias(real)))
 

@@ -55,8 +55,8 @@ def check_distilbert(encoder: Any) -> None:
         check_implementation(cast(Any, layer).attention.config)
 
 
-def distilbert_logits(model: Any, head: Sequence[Any], hidden: Tensor) -> Tensor:
-    """The logits (B, classes) for states (B, N, D)."""
+def distilbert_logits(model: Any, head: Sequence[Any], hidden: Tensor, weights: Tensor | None) -> Tensor:
+    """The logits (B, classes) for states (B, N, D); see `How.read`."""
     first, last = head
     return cast(Tensor, last(relu(first(hidden[:, 0]))))
 

@@ -25,6 +25,8 @@ class Where:
         embeddings: The attribute of the model that is its embeddings.
         head: The modules of a classifier between the last states and the logits, as paths with dots, in order.
         output: The path of the linear layer that gives the logits.
+        stored: The path of the list of layers in saved weights, if transformers renames it there; empty if not.
+        norm: The path of the norm between the last layer and the head; empty if there is none.
         inner_size: The attribute of the config that is the inner width of the feed-forward network.
         activation: The attribute of the config that names its activation.
     """
@@ -35,11 +37,13 @@ class Where:
     embeddings: str = "embeddings"
     head: tuple[str, ...] = ("classifier",)
     output: str = "classifier.out_proj"
+    stored: str = ""
+    norm: str = ""
     inner_size: str = "intermediate_size"
     activation: str = "hidden_act"
 
 
-def in_turn(model: Any, head: Sequence[Any], hidden: Tensor) -> Tensor:
+def in_turn(model: Any, head: Sequence[Any], hidden: Tensor, weights: Tensor | None) -> Tensor:
     """What the modules of a head give, one after the other. The first takes the states (B, N, D)."""
     for part in head:
         hidden = part(hidden)
@@ -57,12 +61,14 @@ class How:
         by_number: The layers in the order in which they run, from the list of layers and the config.
         stored: How many layers the weights hold, from the config.
         enter: What the first layer is given, from the model without a head and what its embeddings return.
-        read: The logits (B, classes), from a classifier, the modules of its head, and the states (B, N, D) of the last
-            layer.
+        read: The logits (B, classes), from a classifier, the modules of its head (`Where.norm` first, if there is one),
+            the states (B, N, D) of the last layer, and how many input tokens stand behind each (B, N); None for one.
         positions: The largest number of tokens that a model with a config can read.
         reads_without_keys: CLS needs no keys and values in layers that compute only CLS (families/reading.py).
         reads_positions: Attention depends on the input positions of tokens.
+        gated: The feed-forward network has a third matrix, as large as the others.
         settings: Adapts the pyramid's settings to a model's config; raises for settings that the family cannot run.
+        around: Adds hooks to a model, and to the model in it that has no head, as long as it is a pyramid (`around`).
         watch: Adds further hooks to the model while a pyramid selects at its input.
     """
 
@@ -72,11 +78,13 @@ class How:
     by_number: Callable[[Any, Any], Sequence[nn.Module]] = lambda layers, config: list(layers)
     stored: Callable[[Any], int] = lambda config: int(config.num_hidden_layers)
     enter: Callable[[Any, Tensor], Tensor] = lambda base, embedded: embedded
-    read: Callable[[Any, Sequence[Any], Tensor], Tensor] = in_turn
+    read: Callable[[Any, Sequence[Any], Tensor, Tensor | None], Tensor] = in_turn
     positions: Callable[[Any], int] = lambda config: int(config.max_position_embeddings)
     reads_without_keys: bool = False
     reads_positions: bool = False
+    gated: bool = False
     settings: Callable[[PyramidConfig, Any], PyramidConfig] = lambda settings, config: settings
+    around: Callable[[Any, Any], Sequence[RemovableHandle]] = lambda model, base: ()
     watch: Callable[[Any], Sequence[RemovableHandle]] = lambda model: ()
 
 

@@ -17,11 +17,12 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from ..core.encoder import PyramidEncoder
+from ..core.encoder import PyramidEncoder, handed_over
 from ..core.loop import Pass, Recorder, Step
 from ..core.reducer import Decision
 from ..core.tokens import Tokens
 from ..errors import UnsupportedModelError
+from .around import handing_over
 from .attention import key_mask, read
 from .family import How
 from .halves import TwoHalves, Votes, fire_hooks
@@ -82,21 +83,19 @@ class MPNetPyramidEncoder(PyramidEncoder):
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         return_dict: bool = False,
-        pyramid_pass: Pass | None = None,
         **kwargs: Any,
     ) -> Any:
         """Runs the pyramid on what `MPNetModel` passes to its encoder."""
-        this = Pass() if pyramid_pass is None else pyramid_pass
+        this = handed_over() or Pass()
         states = _States(this.record) if output_hidden_states else None
         maps: list[Tensor] | None = [] if output_attentions else None
-        before = this.record
-        token = _maps.set(maps)
+        before, token = this.record, _maps.set(maps)
         try:
             this.record = states or before
             hidden = self.run(hidden_states, key_mask(attention_mask), this, whole=output_hidden_states)
         finally:
-            _maps.reset(token)
             this.record = before
+            _maps.reset(token)
         all_states = None if states is None else tuple(states.found)
         all_maps = None if maps is None else tuple(maps)
         if not return_dict:
@@ -139,4 +138,5 @@ MPNET = How(
     positions=lambda config: int(config.max_position_embeddings) - 1 - _PADDING,
     reads_without_keys=True,
     reads_positions=True,
+    around=handing_over,
 )

@@ -52,7 +52,7 @@ def embeddings_of(model: Any) -> Any:
 def embedded(model: Any, ids: Tensor, types: Tensor | None = None) -> Tensor:
     """The vectors (B, N, D) that the first layer is given for `ids` (B, N), and for token types (B, N) if there are."""
     kinds = {} if types is None or not reads_types(model) else {"token_type_ids": types}
-    return family_of(model).how.enter(base_model(model), embeddings_of(model)(input_ids=ids, **kinds))
+    return family_of(model).how.enter(base_model(model), embeddings_of(model)(ids, **kinds))
 
 
 def modules_before(model: Any) -> list[nn.Module]:
@@ -78,16 +78,20 @@ def has_head(model: Any) -> bool:
     return base_model(model) is not model
 
 
-def logits_of_cls(model: Any, hidden: Tensor) -> Tensor:
-    """The logits (B, classes) that the head of a classifier gives for the states (B, N, D) of the last layer."""
+def logits_of_cls(model: Any, hidden: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The logits (B, classes) that the head of a classifier gives for the states (B, N, D) of the last layer.
+
+    A head that reads the mean weighs tokens by `weights` (B, N).
+    """
     if not has_head(model):
         raise PyramidError(f"a classifier is needed, got {type(model).__name__}")
-    return family_of(model).how.read(model, head_modules(model), hidden)
+    return family_of(model).how.read(model, head_modules(model), hidden, weights)
 
 
 def head_modules(model: Any) -> list[nn.Module]:
     """The modules between the states of the last layer and the logits."""
-    return [model.get_submodule(path) for path in family_of(model).where.head]
+    where = family_of(model).where
+    return [model.get_submodule(path) for path in (where.norm, *where.head) if path]
 
 
 def run_ends(model: Any, ids: Tensor, hidden: Tensor) -> None:
@@ -119,7 +123,10 @@ def sizes_of(model: Any) -> Sizes:
     """The sizes of a model, or of a model with this config."""
     family, config = family_of(model), getattr(model, "config", model)
     heads = config.num_attention_heads if family.how.reads_without_keys else None
-    return Sizes(config.num_hidden_layers, config.hidden_size, getattr(config, family.where.inner_size), heads)
+    inner = getattr(config, family.where.inner_size)
+    # Costs are those of two matrices.
+    inner = inner * 3 // 2 if family.how.gated else inner
+    return Sizes(config.num_hidden_layers, config.hidden_size, inner, heads)
 
 
 def saved_sizes(path: str | Path) -> Sizes:

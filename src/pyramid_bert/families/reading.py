@@ -43,7 +43,7 @@ def can_read_without_keys(attention: SelfAttention, hidden: Tensor) -> bool:
     simply multiply by their weights: bf16 and 8-bit layers, adapters, weights that are loaded for a call.
     """
     projections = (attention.key, attention.value)
-    if not all(map(_is_plain, projections)):
+    if not all(map(is_plain, projections)):
         return False
     learns = hidden.requires_grad or any(weight.requires_grad for part in projections for weight in part.parameters())
     return not attention.module.training and not (torch.is_grad_enabled() and learns)
@@ -72,7 +72,7 @@ def read_without_keys(attention: SelfAttention, hidden: Tensor, bias: Tensor | N
     return context[:, None], weights[:, :, None]
 
 
-def _is_plain(part: Any) -> bool:
+def is_plain(part: Any) -> bool:
     """Whether a layer only multiplies by its weights, and has no hooks."""
     replaced = "forward" in part.__dict__  # accelerate does this to load weights
     listens = part._forward_hooks or part._forward_pre_hooks

@@ -84,6 +84,7 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
     if config.placement == "input":
         pyramid.at_input = AtInput(embeddings_of(model), family.how.watch(base))
     setattr(base, family.where.encoder, pyramid)
+    pyramid.hooks = tuple(family.how.around(model, base))
     if hasattr(base, _SENSITIVITY):  # only a pyramid that uses it saves it
         set_sensitivity(base, base.sensitivity)
 
@@ -110,6 +111,8 @@ def remove_encoder(model: Any) -> None:
     encoder.training = pyramid.training
     if pyramid.at_input is not None:
         pyramid.at_input.remove()
+    for hook in pyramid.hooks:
+        hook.remove()
     setattr(base_model(model), family_of(model).where.encoder, encoder)
 
 

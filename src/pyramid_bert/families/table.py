@@ -18,7 +18,9 @@ from .bert import BERT_LIKE, ROBERTA_LIKE, projected
 from .bigbird import BigBirdHalves, BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
 from .distilbert import DISTILBERT
 from .family import Family, How, Where
+from .modernbert import MODERN_BERT
 from .mpnet import MPNET
+from .rope import EURO_BERT, POST_NORM
 
 FAMILIES: list[Family] = [
     Family(
@@ -112,6 +114,76 @@ FAMILIES: list[Family] = [
         model=hf.MPNetModel,
         where=Where(base="mpnet"),
         how=MPNET,
+    ),
+    Family(
+        model_type="modernbert",
+        config=hf.ModernBertConfig,
+        classifier=hf.ModernBertForSequenceClassification,
+        model=hf.ModernBertModel,
+        where=Where(
+            base="model",
+            encoder="layers",
+            layers="",
+            head=("head", "classifier"),
+            output="classifier",
+            norm="model.final_norm",
+            activation="hidden_activation",
+        ),
+        how=MODERN_BERT,
+    ),
+    Family(
+        model_type="nomic_bert",
+        config=hf.NomicBertConfig,
+        classifier=hf.NomicBertForSequenceClassification,
+        model=hf.NomicBertModel,
+        where=Where(
+            base="nomic_bert",
+            encoder="layers",
+            layers="",
+            stored="encoder.layers",
+            head=("nomic_bert.pooler", "classifier"),
+            output="classifier",
+        ),
+        how=replace(POST_NORM, gated=True),
+    ),
+    Family(
+        model_type="gte",
+        config=hf.GteConfig,
+        classifier=hf.GteForSequenceClassification,
+        model=hf.GteModel,
+        where=Where(
+            base="gte",
+            encoder="layers",
+            layers="",
+            stored="encoder.layer",
+            head=("gte.pooler", "classifier"),
+            output="classifier",
+        ),
+        how=replace(POST_NORM, gated=True),
+    ),
+    Family(
+        model_type="jina_embeddings_v3",
+        config=hf.JinaEmbeddingsV3Config,
+        classifier=hf.JinaEmbeddingsV3ForSequenceClassification,
+        model=hf.JinaEmbeddingsV3Model,
+        where=Where(base="roberta", encoder="layers", layers="", stored="encoder.layers"),
+        how=POST_NORM,
+    ),
+    Family(
+        model_type="eurobert",
+        config=hf.EuroBertConfig,
+        classifier=hf.EuroBertForSequenceClassification,
+        model=hf.EuroBertModel,
+        where=Where(
+            base="model",
+            encoder="layers",
+            layers="",
+            embeddings="embed_tokens",
+            head=("dense", "activation", "classifier"),
+            output="classifier",
+            norm="model.norm",
+        ),
+        how=EURO_BERT,
     ),
     Family(
         model_type="big_bird",

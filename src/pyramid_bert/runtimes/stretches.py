@@ -26,6 +26,7 @@ from ..families import (
     logits_of_cls,
     modules_before,
     modules_beside,
+    weights_of,
 )
 from ..schedule import AdaptiveSchedule
 
@@ -100,13 +101,16 @@ class Stretch(nn.Module):
         ]
         self.used = nn.ModuleList(used)
 
-    def forward(self, given: Tensor, bias: Tensor, types: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(
+        self, given: Tensor, bias: Tensor, types: Tensor | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """What follows from the tokens.
 
         Args:
             given: (B, N) ids for the first stretch, (B, N, D) states for the others.
             bias: (B, N) added to the scores of keys.
             types: (B, N) token types, for the first stretch of models that have them.
+            positions: (B, N) of the input, for models that read them; the first stretch has all tokens in order.
 
         Returns:
             For the last stretch the logits (B, C) and the CLS vectors (B, D); for the others the states (B, N, D), and
@@ -114,11 +118,12 @@ class Stretch(nn.Module):
         """
         hidden = embedded(self._model[0], given, types) if self.first else given
         real = bias > torch.finfo(bias.dtype).min / 2
-        tokens = Tokens(hidden, [], real, bias=bias[:, None, None, :], owner=base_model(self._model[0]))
+        how: dict[str, Any] = {"bias": bias[:, None, None, :], "owner": base_model(self._model[0])}
+        tokens = Tokens(hidden, [], real, positions=positions, **how)
         for step in self._steps():
             tokens = family_of(self._model[0]).how.halves.run(step, tokens)
         if self.last:  # a plan for classifiers has a last layer that computes only CLS, or every token
-            return logits_of_cls(self._model[0], tokens.hidden), tokens.hidden[:, 0]
+            return logits_of_cls(self._model[0], tokens.hidden, weights_of(tokens)), tokens.hidden[:, 0]
         return (tokens.hidden,) if tokens.received is None else (tokens.hidden, tokens.received)
 
     def _steps(self) -> Iterator[Step]:
@@ -135,9 +140,17 @@ def stretches_of(model: Any, plan: Plan, longest: int) -> list[Stretch]:
     return [Stretch(model, some, first=number == 0, last=number == len(parts) - 1) for number, some in enumerate(parts)]
 
 
-def example(stretch: Stretch, width: int, *, types: bool) -> dict[str, Tensor]:
-    """Inputs of any shape, to trace a stretch with."""
+def example(stretch: Stretch, width: int, *, types: bool, positions: bool) -> dict[str, Tensor]:
+    """Inputs of any shape, to trace a stretch with.
+
+    Args:
+        stretch: The stretch.
+        width: D.
+        types: Whether the model reads token types.
+        positions: Whether its layers read the positions of tokens.
+    """
     rows, n = 2, 5
     given = torch.ones(rows, n, dtype=torch.long) if stretch.first else torch.zeros(rows, n, width)
     found = {"given": given, "bias": torch.zeros(rows, n)}
-    return found | ({"types": torch.zeros(rows, n, dtype=torch.long)} if stretch.first and types else {})
+    more = ("types" if types else None) if stretch.first else ("positions" if positions else None)
+    return found | ({} if more is None else {more: torch.zeros(rows, n, dtype=torch.long)})

@@ -26,6 +26,5 @@ def tiny_tokenizer(model: Any) -> Any:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
     )
     names = {f"{name}_token": f"[{name.upper()}]" for name in special}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **names, model_input_names=["input_ids", "attention_mask"]
-    )
+    made: Any = PreTrainedTokenizerFast
+    return made(tokenizer_object=tokenizer, **names, model_input_names=["input_ids", "attention_mask"])
