@@ -15,6 +15,7 @@ import transformers as hf
 from ..errors import PyramidError, UnsupportedModelError
 from .bert import BERT_LIKE, ROBERTA_LIKE, projected
 from .bigbird import BigBirdHalves, BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
+from .deberta import DEBERTA
 from .family import Family, How, Where
 from .modernbert import MODERN_BERT
 from .rope import EURO_BERT, POST_NORM
@@ -75,6 +76,14 @@ FAMILIES: list[Family] = [
         model=hf.ErnieModel,
         where=Where(base="ernie", head=("ernie.pooler", "classifier"), output="classifier"),
         how=BERT_LIKE,
+    ),
+    Family(
+        model_type="deberta-v2",
+        config=hf.DebertaV2Config,
+        classifier=hf.DebertaV2ForSequenceClassification,
+        model=hf.DebertaV2Model,
+        where=Where(base="deberta", head=("pooler", "classifier"), output="classifier"),
+        how=DEBERTA,
     ),
     Family(
         model_type="modernbert",
