@@ -9,18 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnsupportedModelError
-from .loop import Halves, Pass, Plan, run
+from .loop import Both, Halves, Pass, Plan, Recorder, run
 from .reducer import Reducer
 from .tokens import Tokens
 
 # For models that pass on no keywords: the options of the calls under way, each with the id of the module called.
-HANDED_OVER: ContextVar[tuple[tuple[int, Pass | None], ...]] = ContextVar("pyramid_passes", default=())
-
-
-def handed_over() -> Pass | None:
-    """The options of the call under way, of a model that passes on no keywords; None if there are none."""
-    handed = HANDED_OVER.get()
-    return handed[-1][1] if handed else None
+HANDED_OVER: ContextVar[tuple[tuple[int, Pass], ...]] = ContextVar("pyramid_passes", default=())
 
 
 class PyramidEncoder(nn.Module):
@@ -82,7 +76,15 @@ class PyramidEncoder(nn.Module):
         return super().__call__(*args, **kwargs)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def run(self, hidden: Tensor, mask: Tensor | None, this: Pass | None = None, *, whole: bool = False) -> Tensor:
+    def run(
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        this: Pass | None = None,
+        *,
+        whole: bool = False,
+        also: Recorder | None = None,
+    ) -> Tensor:
         """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes only CLS.
 
         Args:
@@ -90,15 +92,18 @@ class PyramidEncoder(nn.Module):
             mask: (B, N) bool, True for real tokens; None when all are.
             this: The options of this call.
             whole: Compute every token of the last layer, whatever `this` says.
+            also: A recorder beside that of `this`.
         """
-        this = this or handed_over() or Pass()
+        handed_over = HANDED_OVER.get()
+        this = this or (handed_over[-1][1] if handed_over else Pass())
         tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense, owner=self.owner[0])
-        this.record.start(tokens, hidden.shape[1])
+        record = this.record if also is None else Both(this.record, also)
+        record.start(tokens, hidden.shape[1])
         seed = self.seed
         if self.training and self.selector.name == "random":
             seed = int(torch.randint(2**31, ()))
         steps = (this.plan or self.plan).steps(tokens.counts, dense=this.dense, whole=whole or this.whole, seed=seed)
-        this.tokens = run(tokens, steps, self.family, self.reducer, this.record)
-        this.cls = this.tokens.hidden[:, 0]
-        found: Tensor = this.tokens.hidden
-        return found
+        this.tokens = run(tokens, steps, self.family, self.reducer, record)
+        last: Tensor = this.tokens.hidden
+        this.cls = last[:, 0]
+        return last

@@ -95,6 +95,29 @@ class Recorder:
         """Called after each reduction, with the tokens that are left."""
 
 
+@dataclass(frozen=True)
+class Both(Recorder):
+    """Two recorders of one pass."""
+
+    first: Recorder
+    second: Recorder
+
+    def start(self, tokens: Tokens, n: int) -> None:
+        """Tells both."""
+        self.first.start(tokens, n)
+        self.second.start(tokens, n)
+
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """Tells both."""
+        self.first.ran(step, tokens)
+        self.second.ran(step, tokens)
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """Tells both."""
+        self.first.reduced(step, decision, tokens)
+        self.second.reduced(step, decision, tokens)
+
+
 @dataclass
 class Pass:
     """The options and results of one call: per-call state, so threads can share a model.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from inspect import signature
 from typing import Any, cast
@@ -32,11 +32,14 @@ def handing_over(model: Any, base: Any) -> list[RemovableHandle]:
 
 
 @torch.compiler.disable
-def _take(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    if _OPTION not in kwargs:
-        return None
-    rest = {name: value for name, value in kwargs.items() if name != _OPTION}
-    HANDED_OVER.set((*HANDED_OVER.get(), (id(module), kwargs[_OPTION])))
+def _take(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    rest, handed = dict(kwargs), HANDED_OVER.get()
+    this = rest.pop(_OPTION, None)
+    if this is None:
+        this = handed[-1][1] if handed else Pass()
+    if kwargs.get("output_hidden_states") or module.config.output_hidden_states:
+        this.whole = True
+    HANDED_OVER.set((*handed, (id(module), this)))
     return args, rest
 
 
@@ -93,13 +96,13 @@ def weights_of(tokens: Tokens) -> Tensor:
 
 
 @cache
-def _names(kind: Hashable) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     """The arguments of a model's forward."""
     return tuple(signature(cast(Any, kind).forward).parameters)[1:]
 
 
 def _check_positions(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    given = {**dict(zip(_names(cast(Hashable, type(base))), args, strict=False)), **kwargs}
+    given = {**dict(zip(_names(cast(Any, type(base))), args, strict=False)), **kwargs}
     positions = given.get("position_ids")
     if positions is not None and not bool((positions == torch.arange(positions.shape[-1]).to(positions)).all()):
         raise UnsupportedModelError(

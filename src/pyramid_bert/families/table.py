@@ -16,6 +16,7 @@ from ..errors import PyramidError, UnsupportedModelError
 from .albert import ALBERT
 from .bert import BERT_LIKE, ROBERTA_LIKE, projected
 from .bigbird import BigBirdHalves, BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
+from .deberta import DEBERTA
 from .distilbert import DISTILBERT
 from .family import Family, How, Where
 from .modernbert import MODERN_BERT
@@ -114,6 +115,14 @@ FAMILIES: list[Family] = [
         model=hf.MPNetModel,
         where=Where(base="mpnet"),
         how=MPNET,
+    ),
+    Family(
+        model_type="deberta-v2",
+        config=hf.DebertaV2Config,
+        classifier=hf.DebertaV2ForSequenceClassification,
+        model=hf.DebertaV2Model,
+        where=Where(base="deberta", head=("pooler", "classifier"), output="classifier"),
+        how=DEBERTA,
     ),
     Family(
         model_type="modernbert",
