@@ -27,7 +27,7 @@ from ..core.loop import Recorder, Step
 from ..core.tokens import Tokens
 from ..errors import UnsupportedModelError
 from .around import handing_over
-from .bert import key_mask
+from .attention import key_mask
 from .family import How
 from .halves import TwoHalves, Votes, checkpointed, fire_hooks
 from .received import received_attention

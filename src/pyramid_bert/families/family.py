@@ -25,6 +25,7 @@ class Where:
         embeddings: The attribute of the model that is its embeddings.
         head: The modules of a classifier between the last states and the logits, as paths with dots, in order.
         output: The path of the linear layer that gives the logits.
+        stored: The path of the list of layers in saved weights, if transformers renames it there; empty if not.
         norm: The path of the norm between the last layer and the head; empty if there is none.
         inner_size: The attribute of the config that is the inner width of the feed-forward network.
         activation: The attribute of the config that names its activation.
@@ -36,6 +37,7 @@ class Where:
     embeddings: str = "embeddings"
     head: tuple[str, ...] = ("classifier",)
     output: str = "classifier.out_proj"
+    stored: str = ""
     norm: str = ""
     inner_size: str = "intermediate_size"
     activation: str = "hidden_act"

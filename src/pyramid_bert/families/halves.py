@@ -106,7 +106,7 @@ def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
 
     Each half of a layer is one segment. The selection between them runs once, so recomputation cannot change it.
     """
-    if layer.gradient_checkpointing and layer.training:
+    if getattr(layer, "gradient_checkpointing", False) and layer.training:
         return layer._gradient_checkpointing_func(run, *args)
     return run(*args)
 

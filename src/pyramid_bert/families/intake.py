@@ -121,8 +121,8 @@ def check_sizes(folder: Path, family: Family, config: Any, names: set[str]) -> N
             check_number(f"{file}: {name}", value, 0, 1, FETCH_AGAIN, above=True, error=CheckpointError)
         elif name.endswith(("dropout", "dropout_prob")) and value is not None:
             check_number(f"{file}: {name}", value, 0, 1, FETCH_AGAIN, error=CheckpointError)
-    path = ".".join(filter(None, (where.encoder, where.layers)))
-    pattern = re.compile(rf"(?:{re.escape(where.base)}\.)?{re.escape(path)}\.(\d+)\.")
+    paths = [".".join(filter(None, (where.encoder, where.layers))), *filter(None, [where.stored])]
+    pattern = re.compile(rf"(?:{re.escape(where.base)}\.)?(?:{'|'.join(map(re.escape, paths))})\.(\d+)\.")
     found = {int(match[1]) for name in names if (match := pattern.match(name))}
     layers = family.how.stored(config)
     if found != set(range(layers)):

@@ -23,7 +23,7 @@ from ..core.loop import Pass
 from ..core.tokens import Tokens
 from ..errors import UnsupportedModelError
 from .around import around_layers, read_after_norm, reads_mean, with_places_in_order
-from .bert import check_implementation, key_mask
+from .attention import check_implementation, key_mask
 from .family import How
 from .halves import TwoHalves, Votes, checkpointed, fire_hooks
 from .received import received_attention

@@ -13,11 +13,14 @@ from typing import Any
 import transformers as hf
 
 from ..errors import PyramidError, UnsupportedModelError
+from .albert import ALBERT
 from .bert import BERT_LIKE, ROBERTA_LIKE, projected
 from .bigbird import BigBirdHalves, BigBirdPyramidEncoder, check_bigbird, for_bigbird, watch_bigbird
 from .deberta import DEBERTA
+from .distilbert import DISTILBERT
 from .family import Family, How, Where
 from .modernbert import MODERN_BERT
+from .mpnet import MPNET
 from .rope import EURO_BERT, POST_NORM
 
 FAMILIES: list[Family] = [
@@ -86,6 +89,42 @@ FAMILIES: list[Family] = [
         how=DEBERTA,
     ),
     Family(
+        model_type="distilbert",
+        config=hf.DistilBertConfig,
+        classifier=hf.DistilBertForSequenceClassification,
+        model=hf.DistilBertModel,
+        where=Where(
+            base="distilbert",
+            encoder="transformer",
+            head=("pre_classifier", "classifier"),
+            output="classifier",
+            inner_size="hidden_dim",
+            activation="activation",
+        ),
+        how=DISTILBERT,
+    ),
+    Family(
+        model_type="albert",
+        config=hf.AlbertConfig,
+        classifier=hf.AlbertForSequenceClassification,
+        model=hf.AlbertModel,
+        where=Where(
+            base="albert",
+            layers="albert_layer_groups",
+            head=("albert.pooler", "classifier"),
+            output="classifier",
+        ),
+        how=ALBERT,
+    ),
+    Family(
+        model_type="mpnet",
+        config=hf.MPNetConfig,
+        classifier=hf.MPNetForSequenceClassification,
+        model=hf.MPNetModel,
+        where=Where(base="mpnet"),
+        how=MPNET,
+    ),
+    Family(
         model_type="modernbert",
         config=hf.ModernBertConfig,
         classifier=hf.ModernBertForSequenceClassification,
@@ -110,6 +149,7 @@ FAMILIES: list[Family] = [
             base="nomic_bert",
             encoder="layers",
             layers="",
+            stored="encoder.layers",
             head=("nomic_bert.pooler", "classifier"),
             output="classifier",
         ),
@@ -120,7 +160,14 @@ FAMILIES: list[Family] = [
         config=hf.GteConfig,
         classifier=hf.GteForSequenceClassification,
         model=hf.GteModel,
-        where=Where(base="gte", encoder="layers", layers="", head=("gte.pooler", "classifier"), output="classifier"),
+        where=Where(
+            base="gte",
+            encoder="layers",
+            layers="",
+            stored="encoder.layer",
+            head=("gte.pooler", "classifier"),
+            output="classifier",
+        ),
         how=replace(POST_NORM, gated=True),
     ),
     Family(
@@ -128,7 +175,7 @@ FAMILIES: list[Family] = [
         config=hf.JinaEmbeddingsV3Config,
         classifier=hf.JinaEmbeddingsV3ForSequenceClassification,
         model=hf.JinaEmbeddingsV3Model,
-        where=Where(base="roberta", encoder="layers", layers=""),
+        where=Where(base="roberta", encoder="layers", layers="", stored="encoder.layers"),
         how=POST_NORM,
     ),
     Family(
