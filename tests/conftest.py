@@ -86,10 +86,10 @@ _OF_FAMILY = {
         "norm_rel_ebd": "layer_norm",
         "share_att_key": True,
         "position_biased_input": False,
-        "type_vocab_size": 0,
     },
     "electra": {"embedding_size": 8},
-    "eurobert": {"classifier_pooling": "bos"},
+    "eurobert": {"classifier_pooling": "bos", "num_key_value_heads": 1},
+    "modernbert": {"local_attention": 8},
     "performer": {"num_features": 32},
 }
 

@@ -96,13 +96,13 @@ def weights_of(tokens: Tokens) -> Tensor:
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
+def _names(kind: Hashable) -> tuple[str, ...]:
     """The arguments of a model's forward."""
     return tuple(signature(cast(Any, kind).forward).parameters)[1:]
 
 
 def _check_positions(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    given = {**dict(zip(_names(cast(Any, type(base))), args, strict=False)), **kwargs}
+    given = {**dict(zip(_names(cast(Hashable, type(base))), args, strict=False)), **kwargs}
     positions = given.get("position_ids")
     if positions is not None and not bool((positions == torch.arange(positions.shape[-1]).to(positions)).all()):
         raise UnsupportedModelError(

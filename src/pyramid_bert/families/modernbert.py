@@ -29,9 +29,9 @@ class ModernBertHalves(RopeHalves):
         if queries is None or not is_plain(joint):
             query, key, value = joint(given).chunk(3, dim=-1)
             return query[:, :queries], key, value
-        weights = joint.weight.split((width, 2 * width))
-        biases = (None, None) if joint.bias is None else joint.bias.split((width, 2 * width))
-        query, both = (linear(x, *part) for x, *part in zip((given[:, :queries], given), weights, biases, strict=True))
+        bias = joint.bias
+        query = linear(given[:, :queries], joint.weight[:width], None if bias is None else bias[:width])
+        both = linear(given, joint.weight[width:], None if bias is None else bias[width:])
         key, value = both.chunk(2, dim=-1)
         return query, key, value
 
