@@ -17,12 +17,6 @@ from .tokens import Tokens
 HANDED_OVER: ContextVar[tuple[tuple[int, Pass], ...]] = ContextVar("pyramid_passes", default=())
 
 
-def handed_over() -> Pass | None:
-    """The options of the call under way, of a model that passes on no keywords; None if there are none."""
-    handed = HANDED_OVER.get()
-    return handed[-1][1] if handed else None
-
-
 class PyramidEncoder(nn.Module):
     """A stack of encoder layers in which later layers see fewer tokens.
 
@@ -100,7 +94,8 @@ class PyramidEncoder(nn.Module):
             whole: Compute every token of the last layer, whatever `this` says.
             also: A recorder beside that of `this`.
         """
-        this = this or handed_over() or Pass()
+        handed_over = HANDED_OVER.get()
+        this = this or (handed_over[-1][1] if handed_over else Pass())
         tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense, owner=self.owner[0])
         record = this.record if also is None else Both(this.record, also)
         record.start(tokens, hidden.shape[1])

@@ -12,7 +12,6 @@ transformers, for dense models as well:
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -23,13 +22,12 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder, make_log_bucket_position
 
 from ..core.encoder import PyramidEncoder
-from ..core.loop import Recorder, Step
 from ..core.tokens import Tokens
 from ..errors import UnsupportedModelError
 from .around import handing_over
 from .attention import key_mask
 from .family import How
-from .halves import TwoHalves, Votes, checkpointed, fire_hooks
+from .halves import States, TwoHalves, Votes, checkpointed, fire_hooks
 from .received import received_attention
 
 
@@ -56,13 +54,9 @@ class DebertaHalves(TwoHalves):
         # By attention module: the state of the weights, and what was computed from them.
         self._known: WeakKeyDictionary[Any, tuple[Any, tuple[Tensor | None, Tensor | None]]] = WeakKeyDictionary()
 
-    def run(self, step: Step, tokens: Tokens) -> Tokens:
-        """See `TwoHalves.run`. Hooks get the pair that a `DebertaV2Layer` returns."""
-        if step.half != "end":
-            return super().run(step, tokens)
-        assert tokens.given is not None
-        hidden, _ = fire_hooks(step.layer, tokens.given, (tokens.hidden, None))
-        return replace(tokens, hidden=hidden, given=None)
+    def output(self, hidden: Tensor) -> Any:
+        """See `TwoHalves.output`."""
+        return hidden, None
 
     def masks(self, tokens: Tokens) -> Distances:
         """See `TwoHalves.masks`."""
@@ -165,26 +159,12 @@ class DebertaPyramidEncoder(PyramidEncoder):
                 "output_attentions=True"
             )
         real = attention_mask != 0 if attention_mask.dim() == 2 else attention_mask
-        states = _States()
+        states = States()
         hidden = self.run(hidden_states, key_mask(real), also=states)
-        found = (hidden_states, *states.found)
+        found = tuple(states.found)
         if not return_dict:
             return hidden, found
         return BaseModelOutput(last_hidden_state=cast(Any, hidden), hidden_states=cast(Any, found))
-
-
-class _States(Recorder):
-    """Keeps the states after each layer."""
-
-    def __init__(self) -> None:
-        self.found: list[Tensor] = []
-
-    def ran(self, step: Step, tokens: Tokens) -> None:
-        """Keeps a state, or replaces it by what hooks made of it."""
-        if step.half == "end":
-            self.found.pop()
-        if step.half in ("feed_forward", "end"):
-            self.found.append(tokens.hidden)
 
 
 def check_deberta(encoder: Any) -> None:

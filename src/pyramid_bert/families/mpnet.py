@@ -17,15 +17,13 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from ..core.encoder import PyramidEncoder, handed_over
-from ..core.loop import Pass, Recorder, Step
-from ..core.reducer import Decision
+from ..core.encoder import PyramidEncoder
 from ..core.tokens import Tokens
 from ..errors import UnsupportedModelError
 from .around import handing_over
 from .attention import key_mask, read
 from .family import How
-from .halves import TwoHalves, Votes, fire_hooks
+from .halves import States, TwoHalves, Votes, fire_hooks
 from .reading import SelfAttention
 
 _PADDING = 1  # the position of padding, in every MPNet
@@ -35,6 +33,10 @@ _maps: ContextVar[list[Tensor] | None] = ContextVar("attention maps of a call", 
 
 class MPNetHalves(TwoHalves):
     """Runs the halves of an `MPNetLayer`."""
+
+    def output(self, hidden: Tensor) -> Any:
+        """See `TwoHalves.output`."""
+        return (hidden,)
 
     def masks(self, tokens: Tokens) -> Tensor:
         """The bias (B or 1, H, N, N) of attention scores: that of distances, and that of keys."""
@@ -86,43 +88,18 @@ class MPNetPyramidEncoder(PyramidEncoder):
         **kwargs: Any,
     ) -> Any:
         """Runs the pyramid on what `MPNetModel` passes to its encoder."""
-        this = handed_over() or Pass()
-        states = _States(this.record) if output_hidden_states else None
+        states = States() if output_hidden_states else None
         maps: list[Tensor] | None = [] if output_attentions else None
-        before, token = this.record, _maps.set(maps)
+        token = _maps.set(maps)
         try:
-            this.record = states or before
-            hidden = self.run(hidden_states, key_mask(attention_mask), this, whole=output_hidden_states)
+            hidden = self.run(hidden_states, key_mask(attention_mask), whole=output_hidden_states, also=states)
         finally:
-            this.record = before
             _maps.reset(token)
         all_states = None if states is None else tuple(states.found)
         all_maps = None if maps is None else tuple(maps)
         if not return_dict:
             return tuple(value for value in (hidden, all_states, all_maps) if value is not None)
         return BaseModelOutput(cast(Any, hidden), cast(Any, all_states), cast(Any, all_maps))
-
-
-class _States(Recorder):
-    """Keeps what each layer is given and what the last one gives, and hands everything on."""
-
-    def __init__(self, further: Recorder) -> None:
-        self.found: list[Tensor] = []
-        self._further = further
-
-    def start(self, tokens: Tokens, n: int) -> None:
-        self._further.start(tokens, n)
-        self.found = [tokens.hidden]
-
-    def ran(self, step: Step, tokens: Tokens) -> None:
-        self._further.ran(step, tokens)
-        if step.half == "feed_forward":
-            self.found.append(tokens.hidden)
-
-    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
-        self._further.reduced(step, decision, tokens)
-        if step.half != "attention":  # what the next layer is given, which is no layer's output
-            self.found[-1] = tokens.hidden
 
 
 def check_mpnet(encoder: Any) -> None:

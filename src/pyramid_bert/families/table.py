@@ -81,14 +81,6 @@ FAMILIES: list[Family] = [
         how=BERT_LIKE,
     ),
     Family(
-        model_type="deberta-v2",
-        config=hf.DebertaV2Config,
-        classifier=hf.DebertaV2ForSequenceClassification,
-        model=hf.DebertaV2Model,
-        where=Where(base="deberta", head=("pooler", "classifier"), output="classifier"),
-        how=DEBERTA,
-    ),
-    Family(
         model_type="distilbert",
         config=hf.DistilBertConfig,
         classifier=hf.DistilBertForSequenceClassification,
@@ -123,6 +115,14 @@ FAMILIES: list[Family] = [
         model=hf.MPNetModel,
         where=Where(base="mpnet"),
         how=MPNET,
+    ),
+    Family(
+        model_type="deberta-v2",
+        config=hf.DebertaV2Config,
+        classifier=hf.DebertaV2ForSequenceClassification,
+        model=hf.DebertaV2Model,
+        where=Where(base="deberta", head=("pooler", "classifier"), output="classifier"),
+        how=DEBERTA,
     ),
     Family(
         model_type="modernbert",

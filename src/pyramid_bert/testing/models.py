@@ -37,7 +37,7 @@ def tiny_model(
         family: The row.
         config: Keys of the config that this family needs, or that are to differ.
         attention: The implementation, "eager" or "sdpa"; None for what transformers chooses.
-        dropout: The probability of every dropout.
+        dropout: The probability of every dropout that `config` does not name.
         seed: Of its weights.
 
     Example:
@@ -51,7 +51,7 @@ def tiny_model(
     if made.pad_token_id is None or made.pad_token_id >= made.vocab_size:
         made.pad_token_id = 0
     for name in made.to_dict():
-        if name.endswith(("dropout", "dropout_prob")):
+        if name.endswith(("dropout", "dropout_prob")) and name not in (config or {}):
             setattr(made, name, dropout)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

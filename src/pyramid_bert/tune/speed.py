@@ -208,7 +208,7 @@ def _parts(pyramid: Any, encoder: Any, layers: Sequence[Any], hidden: Tensor) ->
     def choose() -> None:
         if n > 1 and encoder.selector.name != "pool":
             received = hidden.new_ones(rows, n, dtype=torch.float32) if voters else None
-            tokens = Tokens(hidden, [n] * rows, received=received)
+            tokens = replace(plain, received=received)
             tokens.reduced(encoder.reducer(tokens, Step(1, "attention", keep=Exactly((max(1, n // 2),) * rows))))
 
     return {

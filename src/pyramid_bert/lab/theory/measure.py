@@ -183,7 +183,7 @@ class HalfSteps:
             for step in self.encoder.plan.steps([n] * rows, dense=True, whole=True)
             if step.half in ("attention", "feed_forward")
         ]
-        tokens = Tokens(hidden, [n] * rows, masks=(bias,))
+        tokens = Tokens(hidden, [n] * rows, bias=bias, owner=self.encoder.owner[0])
         return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Recorder()).hidden
 
     def states(self, hidden: Tensor, bias: Tensor | None = None) -> list[Tensor]:
