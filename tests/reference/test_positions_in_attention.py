@@ -1,6 +1,7 @@
 """Kept tokens attend by the places that they had in the input: as transformers does when it is told these places."""
 
 import gc
+import json
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 from pyramid_bert import Schedule, pyramidize, restore
 from pyramid_bert.core.loop import Pass
 from pyramid_bert.core.record import Trace
-from pyramid_bert.errors import UnsupportedModelError
+from pyramid_bert.errors import CheckpointError, UnsupportedModelError
 from pyramid_bert.families import FAMILIES, base_model
 from pyramid_bert.families.deberta import DEBERTA
+from pyramid_bert.families.loading import load_model
 from pyramid_bert.testing import batch_of, tiny_model
 
 WINDOW = 3
@@ -222,3 +224,14 @@ def test_a_pyramid_of_deberta_has_no_attention_matrices():
     with pytest.raises(UnsupportedModelError, match="output_attentions"):
         model(**batch_of(model, (24,)), output_attentions=True)
     assert model(**batch_of(model, (24,))).logits.isfinite().all()  # nothing is left of the call that failed
+
+
+def test_a_model_with_its_own_code_is_refused_by_name(tmp_path):
+    config = {"model_type": "new", "auto_map": {"AutoConfig": "configuration.NewConfig"}, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"'new'.*own code.*modernbert"):
+        load_model(tmp_path)
+    tiny("gte").save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "auto_map": config["auto_map"]}))
+    assert load_model(tmp_path)[0].config.model_type == "gte"
