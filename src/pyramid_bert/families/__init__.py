@@ -32,6 +32,7 @@ from .parts import (
     reads_types,
     run_ends,
     saved_sizes,
+    settings_for,
     sizes_of,
 )
 from .saved import register_family
@@ -70,6 +71,7 @@ __all__ = [
     "saved_settings",
     "saved_sizes",
     "set_sensitivity",
+    "settings_for",
     "sizes_of",
     "weights_of",
 ]

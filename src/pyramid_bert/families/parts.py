@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig
 
+from ..config import PyramidConfig
 from ..core.encoder import PyramidEncoder
 from ..cost import Sizes
-from ..errors import PyramidError
+from ..errors import PyramidError, UnsupportedModelError
 from .table import FAMILIES, family_of
 
 
@@ -112,6 +113,14 @@ def new_head(model: Any, outputs: int, seed: int) -> None:
         head.bias.zero_()
     setattr(parent, name, head.to(model.device, model.dtype))
     model.num_labels = model.config.num_labels = outputs
+
+
+def settings_for(model: Any, settings: PyramidConfig) -> PyramidConfig | None:
+    """The settings as a model, or a model with this config, runs them; None if its family cannot."""
+    try:
+        return family_of(model).how.settings(settings, getattr(model, "config", model))
+    except UnsupportedModelError:
+        return None
 
 
 def positions_of(model: Any) -> int:

@@ -99,6 +99,7 @@ def plan_of(model: Any, config: PyramidConfig) -> Plan:
         raise PyramidError(f"pyramids that share a model must choose tokens in the same way, got {config} and {own}")
     layers = encoder.plan.layers
     config.check(len(layers))
+    config = family_of(model).how.settings(config, model.config)
     cls_only = config.cls_only and has_head(model)
     return plan_and_reducer(config, layers, encoder.family.halves, base_model(model), cls_only=cls_only)[0]
 
