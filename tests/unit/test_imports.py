@@ -27,6 +27,7 @@ LAYERS = [
     {"export"},
     {"classifier"},
     {"tune"},
+    {"testing"},
     {"demo"},
     {"lab"},
     {"cli"},
@@ -38,7 +39,7 @@ NO_RANK = len(LAYERS)
 # A schedule can be asked for by its speed: the import stands inside the method that does it.
 UPWARD_ON_PURPOSE = {("schedule", "tune")}
 
-KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
+KNOW_TRANSFORMERS = {"families", "training", "bench", "testing", "lab"}
 NO_TORCH = {"errors", "version", "checks", "cores", "boundary", "files", "progress", "resuming", "estimator"}
 NO_TORCH |= {"schedule", "cost"}
 

@@ -12,6 +12,7 @@ from ..core.selectors import selector_names
 from ..errors import PyramidError
 from ..schedule import Schedule
 from ..version import __version__
+from .parts import base_model, pyramid_encoder
 from .saved import dense_class, pyramid_config_class
 from .surgery import (
     fit_encoder,
@@ -22,7 +23,7 @@ from .surgery import (
     saved_settings,
     set_sensitivity,
 )
-from .table import FAMILIES, base_model, family_of, pyramid_encoder
+from .table import FAMILIES, family_of
 
 AnyModel = TypeVar("AnyModel", bound=Any)
 
@@ -63,7 +64,7 @@ def pyramidize(
         raise PyramidError("give pyramidize either a config or single settings, not both")
     check_kind("config", config, PyramidConfig, "or give a schedule and single settings")
     family = family_of(model)
-    config = family.settings(config, model.config)
+    config = family.how.settings(config, model.config)
     old = pyramid_settings(model)
     if old is not None:
         remove_encoder(model)
