@@ -23,7 +23,8 @@ from pyramid_bert.errors import DataError
 from pyramid_bert.export import calibration
 from pyramid_bert.export.calibration import arrivals
 from pyramid_bert.export.classifier import GraphFolder
-from pyramid_bert.export.ledger import Run, RuntimeLedger, Timed, measure_runtimes
+from pyramid_bert.export.ledger import RuntimeLedger, Timed, measure_runtimes
+from pyramid_bert.export.ready import BatchRunner
 from pyramid_bert.export.writing import write_graphs
 from pyramid_bert.front import Front, Point
 from pyramid_bert.runtimes import openvino
@@ -291,7 +292,9 @@ def test_percentiles_of_single_texts(monkeypatch):
     """A clock that each call advances by its batch; a pass with a recorder does not count."""
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    run = Run(lambda seconds, record: clock.__setitem__(0, clock[0] + seconds), [(n / 1000,) for n in range(1, 101)])
+    run = BatchRunner(
+        lambda seconds, record: clock.__setitem__(0, clock[0] + seconds), [(n / 1000,) for n in range(1, 101)]
+    )
     for record in (None, None, None, "a recorder"):
         run(record)
     assert len(run.seconds) == 300

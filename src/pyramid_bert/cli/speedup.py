@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
 
     from ..classifier import WRITTEN, PyramidClassifier
     from ..export.writing import WRITTEN as EXPORTED
-    from ..tune.places import places_of
+    from ..runtimes.places import places_of
     from ..tune.solver import check_speedup
 
     with usage_errors():

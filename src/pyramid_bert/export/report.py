@@ -15,7 +15,7 @@ from ..counting import steps_shown
 from ..errors import PyramidError
 from ..text.batches import Encoded
 from ..text.labels import Labels
-from ..text.metrics import metrics_of
+from ..text.metrics import agreement, metrics_of
 from .classifier import ExportedClassifier
 
 _TIMED, _ROUNDS = 256, 3
@@ -83,7 +83,7 @@ def measure(
     return replace(
         report,
         rows=len(items),
-        agreement=_agreement(before, after),
+        agreement=agreement(before, after),
         largest_change=float(np.abs(before - after).max()),
         before=_metrics(known, labels, before),
         after=_metrics(known, labels, after),
@@ -95,13 +95,6 @@ def _metrics(known: Labels, labels: Sequence[Any] | None, logits: Any) -> dict[s
     """The metrics by name, none without labels. A correlation with a constant is undefined: it counts 0."""
     found = {} if labels is None else metrics_of(known, labels, logits)
     return {name: value if math.isfinite(value) else 0.0 for name, value in found.items()}
-
-
-def _agreement(before: Any, after: Any) -> float:
-    if before.shape[1] > 1:
-        return float((before.argmax(1) == after.argmax(1)).mean())
-    varies = before.std() > 0 and after.std() > 0
-    return float(np.corrcoef(before[:, 0], after[:, 0])[0, 1]) if varies else float(np.allclose(before, after))
 
 
 def check_loss(report: ExportReport, tolerance: float) -> None:

@@ -66,7 +66,9 @@ def export(
     held_out = sorted(set(order) - set(head))
     truth = None if labels is None else [labels[i] for i in held_out]
     with quiet_transformers(), only_writer(target), replacing_folder(target) as scratch:
-        made = write_folder(classifier, scratch, chosen, precision, [items[i] for i in head], progress=progress)
+        number = graphs_to_write(classifier.model, precision, _pyramids(classifier))
+        with steps_shown("writing graphs", number, shown=progress) as step:
+            made = write_folder(classifier, scratch, chosen, precision, [items[i] for i in head], after_each=step)
         exported = ExportedClassifier.load(scratch)  # what cannot be read back is not written
         report = measure(classifier, exported, [items[i] for i in held_out], truth, progress=progress)
         if not force:
@@ -120,25 +122,41 @@ def check_exportable(classifier: Any) -> None:
 
 
 def write_folder(
-    classifier: Any, folder: Path, runtime: Runtime, precision: str, items: Sequence[Encoded], *, progress: bool = False
+    classifier: Any,
+    folder: Path,
+    runtime: Runtime,
+    precision: str,
+    items: Sequence[Encoded],
+    *,
+    after_each: Callable[[], object] | None = None,
 ) -> Export:
     """Writes a classifier to a folder, and returns what its `exported.json` says.
 
     The arguments are those of `write_graphs`.
     """
-    tokenizer, settings, front = classifier.tokenizer, classifier.settings, classifier.front
-    known = classifier.known_labels()
+    tokenizer, front, known = classifier.tokenizer, classifier.front, classifier.known_labels()
     tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
     if front is not None:
         front.save(folder)
-    others = [] if front is None else [point.settings for point in front.points if point.settings != settings]
-    about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id}
-    about |= {"types": "token_type_ids" in tokenizer.model_input_names, "pyramids": [settings, *others]}
-    made = write_graphs(classifier.model, folder, runtime, precision, items, **about, progress=progress)
+    about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id, "pyramids": _pyramids(classifier)}
+    about |= {"types": "token_type_ids" in tokenizer.model_input_names, "after_each": after_each}
+    made = write_graphs(classifier.model, folder, runtime, precision, items, **about)
     record = {"format": 1, "classes": known.classes, "numbered": known.numbered}
     write_text(folder / RECORD, json.dumps({**record, "max_length": classifier.max_length}, ensure_ascii=False))
     made.save(folder)
     return made
+
+
+def _pyramids(classifier: Any) -> list[PyramidConfig | None]:
+    """The pyramids that a classifier can run as, first the one that it is."""
+    points = () if classifier.front is None else classifier.front.points
+    return list(dict.fromkeys([classifier.settings, *(point.settings for point in points)]))
+
+
+def graphs_to_write(model: Any, precision: str, pyramids: Sequence[PyramidConfig | None] | None = None) -> int:
+    """How often `write_graphs` calls `after_each`: once for each graph, and in int8 once more."""
+    _, stretches = _ways(model, pyramids)
+    return len(stretches) * (2 if precision == "int8" else 1)
 
 
 def write_graphs(
@@ -151,7 +169,7 @@ def write_graphs(
     pad_id: int = 0,
     types: bool = False,
     pyramids: Sequence[PyramidConfig | None] | None = None,
-    progress: bool = False,
+    after_each: Callable[[], object] | None = None,
 ) -> Export:
     """Writes the graphs of a model, and returns how they belong together.
 
@@ -164,9 +182,10 @@ def write_graphs(
         pad_id: The padding token.
         types: Whether the model reads token types.
         pyramids: The pyramids that it can run as; None for what it is.
-        progress: Show a progress bar.
+        after_each: Called after each graph, for a progress bar.
     """
-    ways, stretches = _ways(model, [pyramid_settings(model)] if pyramids is None else pyramids, runtime.suffix)
+    ways, stretches = _ways(model, pyramids, runtime.suffix)
+    step = after_each or (lambda: None)
     if any(way.pyramid is not None and way.pyramid.metric == "sensitivity" for way in ways):
         np.save(folder / SENSITIVITY, base_model(model).sensitivity.float().cpu().numpy())
     made = Export(
@@ -178,25 +197,23 @@ def write_graphs(
         types=types,
         ways=ways,
     )
-    number = len(stretches) * (2 if precision == "int8" else 1)
-    with steps_shown("writing graphs", number, shown=progress) as step:
-        with torch.no_grad():
-            for file, stretch in stretches.items():
-                given = example(stretch, model.config.hidden_size, types=types)
-                runtime.functions.write(stretch, given, folder / file)
-                step()
-        if precision == "int8":
-            _quantize(folder, made, runtime, items, model.config.hidden_size, step)
+    with torch.no_grad():
+        for file, stretch in stretches.items():
+            given = example(stretch, model.config.hidden_size, types=types)
+            runtime.functions.write(stretch, given, folder / file)
+            step()
+    if precision == "int8":
+        _quantize(folder, made, runtime, items, model.config.hidden_size, step)
     return replace(made, precision=precision)
 
 
 def _ways(
-    model: Any, pyramids: Sequence[PyramidConfig | None], suffix: str
+    model: Any, pyramids: Sequence[PyramidConfig | None] | None, suffix: str = ""
 ) -> tuple[tuple[Way, ...], dict[str, Stretch]]:
     """The ways in which a model runs as each of these pyramids, and its stretches by file; equal ones are one file."""
     base, layers = base_model(model), model.config.num_hidden_layers
     ways, files, stretches = [], dict[Any, str](), dict[str, Stretch]()
-    for settings in pyramids:
+    for settings in [pyramid_settings(model)] if pyramids is None else pyramids:
         running = settings or PyramidConfig(schedule=Schedule.constant(1.0), cls_only=False)
         cls_only = running.cls_only and has_head(model)
         plan, _ = plan_and_reducer(running, [None] * layers, HALVES, base, cls_only=cls_only)

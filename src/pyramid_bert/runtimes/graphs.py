@@ -19,7 +19,7 @@ from .blas import one_thread
 
 # A compiled graph: arrays by name -> arrays, which may be overwritten by the next call of the same thread.
 Graph = Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]
-Place = tuple[int, Half]
+End = tuple[int, Half]  # the layer and half after which a stretch ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +29,13 @@ class Graphs:
     Attributes:
         plan: Which steps a pass takes.
         reducer: Which tokens stay; None if none are ever reduced.
-        stretches: The place (layer, half) after which each stretch ends -> its graph, in order. The last gives logits.
+        stretches: The end of each stretch -> its graph, in order. The last gives logits.
         types: Whether the first graph takes token types.
     """
 
     plan: Plan
     reducer: Reducer | None
-    stretches: dict[Place, Graph]
+    stretches: dict[End, Graph]
     types: bool
 
     def __call__(
