@@ -32,15 +32,7 @@ from pyramid_bert.runtimes.registry import get_runtime
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
 
-HALVING = Schedule.exponential(0.5, 2)
-
-
-@pytest.fixture(scope="module")
-def trained(learner_dir, sentiment):
-    """A small pyramid that has learned its task, and texts and labels that it has not seen."""
-    clf = PyramidClassifier(learner_dir, schedule=HALVING, selector="cluster", rest_from=3, max_length=24)
-    clf.fit(*sentiment(256, 0), epochs=6, learning_rate=2e-3, batch_size=16, progress=False)
-    return clf, *sentiment(120, 1)
+HALVING = Schedule.exponential(0.5, 2)  # of `trained`
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +120,7 @@ def test_a_loss_is_refused(trained, tmp_path, monkeypatch):
 
 def test_an_elastic_model_keeps_its_speeds(trained, tmp_path):
     clf, texts, _ = trained
-    clf = PyramidClassifier(clf.model, clf.tokenizer, labels=clf.labels, max_length=24)
+    clf = PyramidClassifier(copy.deepcopy(clf.model), clf.tokenizer, labels=clf.labels, max_length=24)
     ways = [clf.settings.replace(schedule=Schedule.constant(1.0), rest_from=None), clf.settings]
     ways += [clf.settings.replace(schedule=Schedule.exponential(0.3, 2))]
     clf.front = Front(tuple(Point(speed, speed, 1.0, way) for speed, way in zip((1.0, 2.0, 3.0), ways, strict=True)))

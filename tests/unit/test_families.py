@@ -15,6 +15,7 @@ import pyramid_bert.lab.performer  # noqa: F401  adds its row
 from pyramid_bert import PyramidError, Schedule, is_pyramid, pyramid_settings, pyramidize, restore
 from pyramid_bert.core.selectors import get_selector, selector_names
 from pyramid_bert.core.tokens import Tokens
+from pyramid_bert.export.record import FAMILIES as EXPORTED
 from pyramid_bert.families import base_model
 from pyramid_bert.families.table import FAMILIES
 
@@ -141,3 +142,13 @@ def test_dropout_does_not_affect_the_choice(tiny_of, family, tmp_path):
         assert not base._forward_pre_hooks
         if family.model is not None:  # a pyramid that does not select at the input keeps it
             assert base_model(pyramidize(pyramid, Schedule.exponential(0.25, 2))).embeddings.dropout.p == 0.3
+
+
+@every_family
+def test_what_runs_without_torch_knows_how_a_family_runs_a_layer(family):
+    """Exported models are loaded where the table of families cannot be."""
+    assert EXPORTED.get(family.model_type, family.halves.halves) == family.halves.halves
+
+
+def test_exported_families_have_a_row():
+    assert set(EXPORTED) <= {family.model_type for family in FAMILIES}

@@ -17,7 +17,7 @@ import numpy as np
 from ..boundary import translating
 from ..checks import check_path
 from ..config import PyramidConfig
-from ..core.loop import Half, Recorder
+from ..core.loop import Recorder
 from ..core.record import Radii, Trace
 from ..core.selectors import Grouper, get_selector
 from ..counting import steps_shown
@@ -28,7 +28,7 @@ from ..runtimes.graphs import Graph, Graphs
 from ..runtimes.registry import get_runtime
 from ..schedule.base import Schedule
 from ..text.batches import CUT, Encoded, encode, padded, sorted_batches
-from ..text.labels import Labels, Where, read_record
+from ..text.labels import RECORD, Labels, Where, read_record
 from ..text.predicting import Answers, Predictor, listed
 from ..text.tables import Text
 from .record import AGAIN, FILE, SENSITIVITY, TOKENIZER, Export, Way
@@ -36,8 +36,6 @@ from .words import Words
 
 if TYPE_CHECKING:
     from ..explain.explanation import Explanation
-
-HALVES: tuple[Half, ...] = ("attention", "feed_forward")  # of the families that can be exported
 
 # What a classifier in torch has beside its model, which every other command asks for.
 _IN_TORCH = ("model", "fit", "save", "export", "optimize", "certificate", "new_head")
@@ -81,6 +79,9 @@ class ExportedClassifier(WithSpeed, Predictor):
         get_runtime(export.runtime).check(export.precision)
         classes = record.get("classes")
         labels = Labels(None if classes is None else tuple(classes), bool(record.get("numbered")))
+        if labels.outputs != export.outputs:
+            named = f"it names {labels.described}, and the graphs give {export.outputs} numbers"
+            raise CheckpointError(f"{folder / RECORD} is of another model: {named}; {AGAIN}")
         tokenizer, front = Words(folder / TOKENIZER), Front.load(folder)
         return cls(export, GraphFolder(folder, export, threads), tokenizer, labels, record.get("max_length"), front)
 
@@ -192,17 +193,28 @@ class GraphFolder:
             with translating(CheckpointError, f"{self.folder / SENSITIVITY} is damaged", AGAIN):
                 held.sensitivity = np.load(self.folder / SENSITIVITY, allow_pickle=False)
         layers: list[None] = [None] * self.export.layers
-        plan, reducer = plan_and_reducer(settings, layers, HALVES, held, cls_only=settings.cls_only)
+        plan, reducer = plan_and_reducer(settings, layers, self.export.halves, held, cls_only=settings.cls_only)
+        ends = [(layer, half) for layer, half, _ in way.stretches]
+        steps: list[Any] = [(step.number, step.half) for step in plan.steps([1])]
+        if [step for step in steps if step in ends] != ends or ends[-1] != steps[-1]:
+            raise CheckpointError(f"{self.folder / FILE} is damaged: no pass of this pyramid ends at {ends}; {AGAIN}")
         stretches: Any = {(layer, half): self._graph(file) for layer, half, file in way.stretches}
         return Graphs(plan, reducer, stretches, self.export.types)
 
-    def _graph(self, file: str) -> Graph:
+    def _graph(self, name: str) -> Graph:
         compiled: dict[str, Graph] = self._compiled  # type: ignore[attr-defined]
-        if file not in compiled:
-            load = get_runtime(self.export.runtime).functions.load
-            with translating(CheckpointError, f"{self.folder / file} is damaged", AGAIN):
-                compiled[file] = load(self.folder / file, self.export.precision, self.threads)
-        return compiled[file]
+        if name not in compiled:
+            file, runtime, export = self.folder / name, get_runtime(self.export.runtime), self.export
+            here, then = runtime.version, export.made_with.get(runtime.name, "")
+            what, remedy = f"{file} is damaged", AGAIN
+            if then and then != here:
+                what = f"{file} was written with {runtime.name} {then} and cannot be read by {here}, or is damaged"
+                remedy = f"pip install {runtime.name}=={then}, or {AGAIN}"
+            with translating(CheckpointError, what, remedy):
+                graph = runtime.functions.load(file, export.precision, self.threads)
+            export.check_fits(file, graph.inputs, graph.widths)
+            compiled[name] = graph
+        return compiled[name]
 
 
 def is_exported(folder: str | Path) -> bool:

@@ -27,8 +27,8 @@ from ..text.labels import RECORD
 from ..text.sampling import shuffled
 from ..training import quiet_transformers
 from .calibration import arrivals
-from .classifier import HALVES, ExportedClassifier
-from .record import FILE, GRAPHS, SENSITIVITY, TOKENIZER, Export, Way
+from .classifier import ExportedClassifier
+from .record import FAMILIES, FILE, GRAPHS, SENSITIVITY, TOKENIZER, Export, Way
 from .report import ExportReport, check_loss, measure
 
 # What the folder of an exported model may hold: exporting replaces it, and must not delete anything else.
@@ -110,8 +110,9 @@ def check_exportable(classifier: Any) -> None:
     model, family = classifier.model, family_of(classifier.model)
     if not getattr(classifier.tokenizer, "is_fast", False):
         raise UnsupportedModelError("this model has a tokenizer in Python only, which an exported model cannot run")
-    if family.halves.halves != HALVES:
-        raise UnsupportedModelError(f"models of the family {family.model_type!r} cannot be exported; those of BERT can")
+    if family.model_type not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise UnsupportedModelError(f"models of the family {family.model_type!r} cannot be exported; known: {known}")
     if model.dtype != torch.float32 or model.device.type != "cpu":
         raise UnsupportedModelError(
             f"only models in float32 on the CPU are exported, this one is in {model.dtype} on {model.device}; load it "
@@ -191,8 +192,11 @@ def write_graphs(
     made = Export(
         runtime=runtime.name,
         precision="fp32",
+        family=family_of(model).model_type,
         layers=model.config.num_hidden_layers,
         positions=positions_of(model),
+        width=model.config.hidden_size,
+        outputs=model.config.num_labels,
         pad_id=pad_id,
         types=types,
         ways=ways,
@@ -216,7 +220,7 @@ def _ways(
     for settings in [pyramid_settings(model)] if pyramids is None else pyramids:
         running = settings or PyramidConfig(schedule=Schedule.constant(1.0), cls_only=False)
         cls_only = running.cls_only and has_head(model)
-        plan, _ = plan_and_reducer(running, [None] * layers, HALVES, base, cls_only=cls_only)
+        plan, _ = plan_and_reducer(running, [None] * layers, family_of(model).halves.halves, base, cls_only=cls_only)
         found = []
         for stretch in stretches_of(model, plan, positions_of(model)):
             key = stretch.parts, stretch.first, stretch.last

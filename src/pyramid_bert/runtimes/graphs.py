@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..core.loop import Half, Plan, Recorder, Step, run
 from ..core.reducer import Reducer
 from ..core.tokens import Tokens
+from ..errors import CheckpointError
 from .blas import one_thread
 
 # A compiled graph: arrays by name -> arrays, which may be overwritten by the next call of the same thread.
@@ -67,6 +68,9 @@ class Graphs:
         return halves.answer
 
     def _reduce(self, tokens: Tokens, step: Step) -> Any:
+        if (step.number, step.half) not in self.stretches:
+            at = f"{step.half} of layer {step.number}" if step.number else "input"
+            raise CheckpointError(f"tokens are reduced after the {at}, where no graph ends; export the model again")
         assert self.reducer is not None
         with one_thread():
             return self.reducer(tokens, step)
