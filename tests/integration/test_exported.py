@@ -7,8 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule
+from pyramid_bert.core import compiled, distances
+from pyramid_bert.core.loop import Recorder
 from pyramid_bert.errors import CheckpointError, DataError, UnknownNameError
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
@@ -108,3 +112,37 @@ def test_threads_share_it(trained, exported_dir):
         for _ in range(5):
             found = pool.map(lambda i: fast.predict_logits([texts[i]])[0], range(len(texts)))
             assert np.array(list(found)) == pytest.approx(expected, abs=1e-4)
+
+
+class Watching(Recorder):
+    """Notes how many threads BLAS may use when something is recorded."""
+
+    def __init__(self):
+        self.seen = []
+
+    def reduced(self, *_):
+        self.seen += [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+
+@pytest.mark.parametrize(("threads", "loops", "blas"), [(1, set(), {1}), (3, {3}, {1}), (None, {2}, {2})])
+def test_threads_are_those_of_choosing_too(trained, exported_dir, monkeypatch, threads, loops, blas):
+    clf, texts, _ = trained
+    expected = clf.predict_logits(texts)
+    used, start = set(), compiled._threads
+    monkeypatch.setattr(compiled, "_threads", lambda number: used.add(number) or start(number))
+    monkeypatch.setattr(compiled, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(distances, "_NUMBERS_AT_A_TIME", 1)  # every row is work for a thread
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    fast, watching = ExportedClassifier.load(exported_dir, threads=threads), Watching()
+    with threadpool_limits(2, user_api="blas"):
+        assert fast.predict_logits(texts) == pytest.approx(expected, abs=1e-4)
+        fast._logits(fast.encode(texts[:4]), watching)
+    if not watching.seen:
+        pytest.skip("numpy's BLAS cannot be told its threads")
+    assert (used, set(watching.seen)) == (loops, blas)
+
+
+@pytest.mark.parametrize("threads", [0, 1.5, "all"])
+def test_wrong_threads(exported_dir, threads):
+    with pytest.raises(PyramidError, match="threads must be an integer of at least 1"):
+        ExportedClassifier.load(exported_dir, threads=threads)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..boundary import translating
-from ..checks import check_path
+from ..checks import check_number, check_path
 from ..config import PyramidConfig
 from ..core.loop import Recorder
 from ..core.record import Radii, Trace
@@ -70,8 +70,10 @@ class ExportedClassifier(WithSpeed, Predictor):
 
     @classmethod
     def load(cls, folder: str | Path, *, threads: int | None = None) -> ExportedClassifier:
-        """The classifier in a folder; `threads` are those of the runtime, None for all cores."""
+        """The classifier in a folder; `threads` are those of the runtime and of our loops, None for all cores."""
         check_path("folder", folder)
+        if threads is not None:
+            check_number("threads", threads, 1, hint="None takes all cores", whole=True)
         folder = Path(folder)
         if not is_exported(folder):
             raise CheckpointError(f"{folder} holds no exported model ({FILE}); make one with clf.export(folder)")
@@ -176,7 +178,7 @@ class GraphFolder:
     Attributes:
         folder: Where they are.
         export: What was exported.
-        threads: Of the runtime; None for all cores.
+        threads: Of the runtime and of our loops; None for all cores.
     """
 
     folder: Path
@@ -199,7 +201,7 @@ class GraphFolder:
         if [step for step in steps if step in ends] != ends or ends[-1] != steps[-1]:
             raise CheckpointError(f"{self.folder / FILE} is damaged: no pass of this pyramid ends at {ends}; {AGAIN}")
         stretches: Any = {(layer, half): self._graph(file) for layer, half, file in way.stretches}
-        return Graphs(plan, reducer, stretches, self.export.types)
+        return Graphs(plan, reducer, stretches, self.export.types, self.threads)
 
     def _graph(self, name: str) -> Graph:
         compiled: dict[str, Graph] = self._compiled  # type: ignore[attr-defined]

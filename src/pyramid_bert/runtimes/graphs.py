@@ -6,12 +6,14 @@ Graphs take and give numpy arrays. The loop, the selection and the reductions ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.compiled import threads_at_most
 from ..core.loop import Half, Plan, Recorder, Step, run
 from ..core.reducer import Reducer
 from ..core.tokens import Tokens
@@ -32,12 +34,14 @@ class Graphs:
         reducer: Which tokens stay; None if none are ever reduced.
         stretches: The end of each stretch -> its graph, in order. The last gives logits.
         types: Whether the first graph takes token types.
+        threads: Of the compiled loops; with a number, BLAS has one thread. None for as many as torch would use.
     """
 
     plan: Plan
     reducer: Reducer | None
     stretches: dict[End, Graph]
     types: bool
+    threads: int | None = None
 
     def __call__(
         self,
@@ -63,7 +67,9 @@ class Graphs:
         record = Recorder() if record is None else record
         record.start(tokens, n)
         halves = _Running(self, types if types is not None or not self.types else np.zeros_like(ids))
-        run(tokens, self.plan.steps(counts, seed=seed), halves, self._reduce, record)
+        # What is recorded multiplies matrices as well. Without a limit, only choosing is kept to one thread.
+        with threads_at_most(self.threads), nullcontext() if self.threads is None else one_thread():
+            run(tokens, self.plan.steps(counts, seed=seed), halves, self._reduce, record)
         assert halves.answer is not None
         return halves.answer
 
