@@ -28,6 +28,7 @@ from .errors import CheckpointError, DataError, MissingExtraError, PyramidError,
 from .families import sizes_of
 from .files import write_text
 from .text.inference import kept_of, outputs_of
+from .text.kind import TextKind
 from .text.predicting import Answers
 from .text.tables import Text
 
@@ -53,6 +54,7 @@ class Certificate:
         rows: How many texts it was calibrated on.
         flips: For how many of them the prediction differed.
         settings: The pyramid's.
+        texts: The kind of the calibration texts; None if it is not known.
 
     Example:
         certificate = Certificate.fit(clf, texts)
@@ -65,6 +67,7 @@ class Certificate:
     rows: int
     flips: int
     settings: dict[str, Any]
+    texts: TextKind | None = None
 
     @classmethod
     def fit(
@@ -95,6 +98,7 @@ class Certificate:
             rows=len(doubt),
             flips=int(flips.sum()),
             settings=comparison.settings,
+            texts=comparison.texts,
         )
 
     def chance(self, doubt: Any) -> NDArray[Any]:
@@ -132,12 +136,13 @@ class Certificate:
             if (score := fields.pop("score", None)) != "confidence":
                 shown = reprlib.repr(score)
                 raise CheckpointError(f"this certificate uses the score {shown}, which was removed; {_AGAIN}")
-        names = set(cls.__dataclass_fields__)
+        texts = fields.pop("texts", None)
+        names = set(cls.__dataclass_fields__) - {"texts"}
         if unlike := sorted(names ^ set(fields)):
             why = "it lacks" if unlike[0] in names else "it has an unknown field"
             raise CheckpointError(f"the certificate is damaged: {why} {reprlib.repr(unlike[0])}; {_REMEDY}")
         try:
-            return cls(**fields)
+            return cls(**fields, texts=None if texts is None else TextKind.from_dict(texts))
         except PyramidError as error:
             raise CheckpointError(f"the certificate is damaged: {error}; {_REMEDY}") from error
 
@@ -183,6 +188,7 @@ class Comparison:
         macs: (n,) multiply-accumulates of the pyramid.
         dense_macs: (n,) those of the dense model.
         settings: The pyramid's.
+        texts: Their kind; None if it is not known.
     """
 
     doubt: NDArray[Any]
@@ -190,6 +196,7 @@ class Comparison:
     macs: NDArray[Any]
     dense_macs: NDArray[Any]
     settings: dict[str, Any]
+    texts: TextKind | None = None
 
     def speedup(self, rerun: NDArray[Any] | None = None) -> float:
         """The ideal speed-up over the dense model when the texts `rerun` (n,) bool are run densely as well."""
@@ -235,6 +242,7 @@ def compare_with_dense(
         macs=np.array([cost.macs for cost in costs]),
         dense_macs=np.array([cost.dense_macs for cost in costs]),
         settings=classifier.settings.to_dict(),
+        texts=TextKind.of(items, classifier.tokenizer.sep_token_id),
     )
 
 

@@ -36,6 +36,7 @@ class ExportReport:
         after: Metrics of the exported one.
         speedup: How many times faster it is than the model that was exported, in torch, both on length-sorted batches.
         slow: What is slow on this processor, in a sentence; None if nothing is.
+        doubt: How the texts differ from those that the model was trained on, in a sentence; None if they do not.
     """
 
     folder: Path
@@ -48,6 +49,7 @@ class ExportReport:
     after: dict[str, float] = field(default_factory=dict)
     speedup: float | None = None
     slow: str | None = None
+    doubt: str | None = None
 
     @property
     def classifier(self) -> ExportedClassifier:

@@ -30,12 +30,11 @@ from .calibration import arrivals
 from .classifier import ExportedClassifier
 from .record import FAMILIES, FILE, GRAPHS, SENSITIVITY, TOKENIZER, Export, Way
 from .report import ExportReport, check_loss, measure
+from .texts import check_calibration, check_kind_of_texts, doubt_about
 
 # What the folder of an exported model may hold: exporting replaces it, and must not delete anything else.
 WRITTEN = (FILE, RECORD, TOKENIZER, SENSITIVITY, FRONT, GRAPHS)
-LEAST_TEXTS = 50
 _CALIBRATED_ON = 300  # at most, and never more than half of the texts
-_MOST_UNKNOWN = 0.2
 
 
 def export(
@@ -59,7 +58,7 @@ def export(
     items = _sample(classifier, texts, labels)
     calibrates = precision == "int8" and chosen.calibrates
     if calibrates:
-        check_calibration(classifier.tokenizer, items)
+        check_calibration(classifier, items)
     check_exportable(classifier)
     order = shuffled(len(items), 0)
     head = order[: min(_CALIBRATED_ON, len(items) // 2)] if calibrates else []
@@ -73,36 +72,22 @@ def export(
         report = measure(classifier, exported, [items[i] for i in held_out], truth, progress=progress)
         if not force:
             check_loss(report, tolerance)
+        report = replace(report, slow=chosen.slow(precision), doubt=doubt_about(classifier, items))
         replace(made, measured=report.to_dict()).save(scratch)
-    return replace(report, folder=target, slow=chosen.slow(precision))
+    return replace(report, folder=target)
 
 
 def _sample(classifier: Any, texts: Sequence[Any] | None, labels: Sequence[Any] | None) -> list[Encoded]:
-    """The texts, encoded; raises for labels that do not fit them."""
+    """The texts, encoded; raises if they do not fit the model, or their labels."""
     if texts is None:
         if labels is not None:
             raise DataError("labels need texts; give both, or neither")
         return []
     items: list[Encoded] = classifier.encode(texts)
+    check_kind_of_texts(classifier, items)
     if labels is not None:
         classifier.known_labels().targets(labels, texts=len(items))
     return items
-
-
-def check_calibration(tokenizer: Any, items: Sequence[Encoded]) -> None:
-    """Raises if these texts cannot tell how numbers are spread inside the model."""
-    if len(items) < LEAST_TEXTS:
-        raise DataError(
-            f"int8 needs at least {LEAST_TEXTS} texts like those that the model will be used on, got {len(items)}; "
-            "give more, or use precision fp32 or bf16"
-        )
-    ids = [number for item in items for number in item.input_ids]
-    unknown = ids.count(tokenizer.unk_token_id) / len(ids)
-    if unknown > _MOST_UNKNOWN:
-        raise DataError(
-            f"{unknown:.0%} of the tokens of these texts are unknown to the model: they are of another kind than those "
-            "it was trained on; give texts like those that it will be used on"
-        )
 
 
 def check_exportable(classifier: Any) -> None:

@@ -28,7 +28,8 @@ from ..errors import DataError, OutOfReachError
 from ..export.classifier import ExportedClassifier, GraphFolder
 from ..export.ready import BatchRunner, Writer, everywhere, graphs_everywhere, runner, stored_in
 from ..export.record import Export
-from ..export.writing import check_calibration, check_exportable, write_folder
+from ..export.texts import check_calibration, check_kind_of_texts
+from ..export.writing import check_exportable, write_folder
 from ..files import replacing_folder
 from ..runtimes.places import ANY, BASELINE, TORCH, Place, places_of
 from ..runtimes.registry import Runtime, get_runtime
@@ -178,6 +179,7 @@ class RuntimeFinder:
         self._dense, self._scratch = classifier, scratch
         self._how, self._progress = dict(how), progress
         self._every: Any = classifier.encode(texts)
+        check_kind_of_texts(classifier, self._every)
         self._labels = labels
         order = shuffled(len(self._every), 0)
         self.rows = rows_held_out(how["held_out"], len(order))
@@ -216,7 +218,7 @@ class RuntimeFinder:
         if not wanting:
             return {}
         try:
-            check_calibration(self._dense.tokenizer, self._some)
+            check_calibration(self._dense, self._some)
         except DataError as error:
             if named and not any(place[1] == "int8" for place in places if place not in wanting):
                 raise
