@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from .families import sizes_of
 from .files import write_text
 from .text.inference import kept_of, outputs_of
 from .text.kind import TextKind
-from .text.predicting import Answers
+from .text.predicting import Answers, check_score
 from .text.tables import Text
 
 FILE = "certificate.json"
@@ -319,18 +318,6 @@ def check_can_flip(classifier: Any) -> None:
             "a dense model cannot differ from itself; give a pyramid, like those that pyramidize, `pyramid-bert train` "
             "and `pyramid-bert speedup` make"
         )
-
-
-def check_score(score: str | None) -> None:
-    """Raises unless this is the one score that is left, and warns that the argument is deprecated."""
-    if score is None:
-        return
-    if score != "confidence":
-        raise PyramidError(
-            f"the score must be 'confidence', got {score!r}; covering radii were removed as scores because they find "
-            "flips no better than confidence (docs/theory.md); leave score out"
-        )
-    warnings.warn("score is deprecated: confidence is the only score; leave it out", DeprecationWarning, stacklevel=3)
 
 
 def _doubt(logits: Tensor) -> NDArray[Any]:

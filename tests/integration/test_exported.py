@@ -75,6 +75,16 @@ def test_random_tokens_are_those_of_the_seed(trained, tmp_path):
     assert fast.predict_logits(texts) == pytest.approx(some.predict_logits(texts), abs=1e-5)
 
 
+def test_the_only_score_that_is_left_is_deprecated_here_too(trained, exported_dir):
+    _, texts, _ = trained
+    fast = ExportedClassifier.load(exported_dir)
+    with pytest.warns(DeprecationWarning, match="confidence is the only score"):
+        found = fast.answers(texts[:5], score="confidence")
+    assert found.logits.tolist() == fast.predict_logits(texts[:5]).tolist()
+    with pytest.raises(PyramidError, match="the score must be 'confidence', got 'radius'"):
+        fast.predict(texts[:5], score="radius")
+
+
 def test_what_cannot_be(trained, exported_dir, tmp_path):
     clf, texts, _ = trained
     fast = ExportedClassifier.load(exported_dir)

@@ -29,7 +29,7 @@ from ..runtimes.registry import get_runtime
 from ..schedule.base import Schedule
 from ..text.batches import CUT, Encoded, encode, padded, sorted_batches
 from ..text.labels import RECORD, Labels, Where, read_record
-from ..text.predicting import Answers, Predictor, listed
+from ..text.predicting import Answers, Predictor, check_score, listed
 from ..text.tables import Text
 from .record import AGAIN, FILE, SENSITIVITY, TOKENIZER, Export, Way
 from .words import Words
@@ -124,6 +124,7 @@ class ExportedClassifier(WithSpeed, Predictor):
         streaming: bool = False,
     ) -> Answers:
         """The raw outputs; see `Predictor.answers`. It cannot run a text again with all tokens."""
+        check_score(score)
         if fallback is not None or streaming:
             raise PyramidError("an exported pyramid cannot run again with all tokens; use the model that was exported")
         items, radii = self.encode(texts), self._radii() if radius else None
