@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,7 +27,8 @@ from .errors import CheckpointError, DataError, MissingExtraError, PyramidError,
 from .families import sizes_of
 from .files import write_text
 from .text.inference import kept_of, outputs_of
-from .text.predicting import Answers
+from .text.kind import TextKind
+from .text.predicting import Answers, check_score
 from .text.tables import Text
 
 FILE = "certificate.json"
@@ -53,6 +53,7 @@ class Certificate:
         rows: How many texts it was calibrated on.
         flips: For how many of them the prediction differed.
         settings: The pyramid's.
+        texts: The kind of the calibration texts; None if it is not known.
 
     Example:
         certificate = Certificate.fit(clf, texts)
@@ -65,6 +66,7 @@ class Certificate:
     rows: int
     flips: int
     settings: dict[str, Any]
+    texts: TextKind | None = None
 
     @classmethod
     def fit(
@@ -95,6 +97,7 @@ class Certificate:
             rows=len(doubt),
             flips=int(flips.sum()),
             settings=comparison.settings,
+            texts=comparison.texts,
         )
 
     def chance(self, doubt: Any) -> NDArray[Any]:
@@ -132,12 +135,13 @@ class Certificate:
             if (score := fields.pop("score", None)) != "confidence":
                 shown = reprlib.repr(score)
                 raise CheckpointError(f"this certificate uses the score {shown}, which was removed; {_AGAIN}")
-        names = set(cls.__dataclass_fields__)
+        texts = fields.pop("texts", None)
+        names = set(cls.__dataclass_fields__) - {"texts"}
         if unlike := sorted(names ^ set(fields)):
             why = "it lacks" if unlike[0] in names else "it has an unknown field"
             raise CheckpointError(f"the certificate is damaged: {why} {reprlib.repr(unlike[0])}; {_REMEDY}")
         try:
-            return cls(**fields)
+            return cls(**fields, texts=None if texts is None else TextKind.from_dict(texts))
         except PyramidError as error:
             raise CheckpointError(f"the certificate is damaged: {error}; {_REMEDY}") from error
 
@@ -183,6 +187,7 @@ class Comparison:
         macs: (n,) multiply-accumulates of the pyramid.
         dense_macs: (n,) those of the dense model.
         settings: The pyramid's.
+        texts: Their kind; None if it is not known.
     """
 
     doubt: NDArray[Any]
@@ -190,6 +195,7 @@ class Comparison:
     macs: NDArray[Any]
     dense_macs: NDArray[Any]
     settings: dict[str, Any]
+    texts: TextKind | None = None
 
     def speedup(self, rerun: NDArray[Any] | None = None) -> float:
         """The ideal speed-up over the dense model when the texts `rerun` (n,) bool are run densely as well."""
@@ -235,6 +241,7 @@ def compare_with_dense(
         macs=np.array([cost.macs for cost in costs]),
         dense_macs=np.array([cost.dense_macs for cost in costs]),
         settings=classifier.settings.to_dict(),
+        texts=TextKind.of(items, classifier.tokenizer.sep_token_id),
     )
 
 
@@ -311,18 +318,6 @@ def check_can_flip(classifier: Any) -> None:
             "a dense model cannot differ from itself; give a pyramid, like those that pyramidize, `pyramid-bert train` "
             "and `pyramid-bert speedup` make"
         )
-
-
-def check_score(score: str | None) -> None:
-    """Raises unless this is the one score that is left, and warns that the argument is deprecated."""
-    if score is None:
-        return
-    if score != "confidence":
-        raise PyramidError(
-            f"the score must be 'confidence', got {score!r}; covering radii were removed as scores because they find "
-            "flips no better than confidence (docs/theory.md); leave score out"
-        )
-    warnings.warn("score is deprecated: confidence is the only score; leave it out", DeprecationWarning, stacklevel=3)
 
 
 def _doubt(logits: Tensor) -> NDArray[Any]:

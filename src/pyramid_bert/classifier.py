@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -33,6 +33,7 @@ from .runtimes.processes import first_process
 from .schedule.base import Schedule
 from .text.batches import CUT, Encoded, encode
 from .text.inference import Outputs, collate
+from .text.kind import TextKind
 from .text.labels import RECORD, Labels, Target, Where, stand_ins
 from .text.predicting import Answers, Predictor, listed
 from .text.tables import Text
@@ -65,9 +66,10 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         history: The log of the last `fit`: losses, learning rates and metrics by step.
         certificate: How likely its answers differ from the dense model's; None until one is fitted.
         front: The speeds of an elastic model, which `speed` chooses from; None for a model with one speed.
+        seen: The kind of texts that the last `fit` learned from; None if it is not known.
     """
 
-    LOADED = ("model", "tokenizer", "labels", "max_length", "history", "certificate", "front")
+    LOADED = ("model", "tokenizer", "labels", "max_length", "history", "certificate", "front", "seen")
     PARAMETERS = (*PARAMETERS, *(field.name for field in fields(PyramidConfig)))
     model: Any
     tokenizer: Any
@@ -76,6 +78,7 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
     history: list[dict[str, Any]]
     certificate: Certificate | None
     front: Front | None
+    seen: TextKind | None
 
     def __init__(
         self,
@@ -160,6 +163,7 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         found = load_parts(self._parameters, as_saved=as_saved)
         self.model, self.tokenizer, self.labels, self.history = found.model, found.tokenizer, found.labels, []
         self.max_length, self.certificate, self.front = found.max_length, found.certificate, found.front
+        self.seen = found.seen
         if as_saved:
             self._parameters["schedule"] = "dense" if self.settings is None else None  # a clone is to be the same
 
@@ -208,7 +212,7 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         if teacher is not None:
             check_teacher(teacher, self, known, hidden=settings.hidden_weight > 0)
         data, measured = self._training_data(texts, labels, known), self._dev(dev, known, settings)
-        self._begin(known, settings.seed)
+        self._begin(known, settings.seed, data.items)
         self.history = finetune(
             self.model,
             self.tokenizer,
@@ -225,8 +229,9 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
         )
         return self
 
-    def _begin(self, known: Labels, seed: int) -> None:
+    def _begin(self, known: Labels, seed: int, items: Sequence[Encoded]) -> None:
         """A head for what is to be learned; certificate and front were valid for the old weights."""
+        self.seen = TextKind.of(items, self.tokenizer.sep_token_id)
         if known is not self.labels:
             self.new_head(known, seed)
         self.certificate = self.front = None
@@ -315,6 +320,7 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
             self.tokenizer.save_pretrained(scratch)
             record: dict[str, Any] = {"format": 1, "classes": known.classes, "numbered": known.numbered}
             record |= {"max_length": self.max_length, "dtype": str(self.model.dtype).removeprefix("torch.")}
+            record |= {} if self.seen is None else {"texts": asdict(self.seen)}
             write_text(scratch / RECORD, json.dumps(record, ensure_ascii=False, indent=1))
             if self.history:
                 write_text(scratch / LOG, log_text(self.history))
@@ -354,6 +360,13 @@ class PyramidClassifier(WithSpeed, Predictor, Estimator):
             return given
         cut = self.max_length
         return encode(self.tokenizer, texts, positions=self.positions, max_length=cut, where=where, remedy=remedy)
+
+    def with_model(self, model: Any) -> PyramidClassifier:
+        """A classifier with this transformers model instead, for the same texts and labels."""
+        made = PyramidClassifier(model, self.tokenizer, labels=self.labels, max_length=self.max_length)
+        made._load()
+        made.seen = self.seen
+        return made
 
     def new_head(self, labels: Labels, seed: int) -> None:
         """Sets a fresh classifier layer for these labels; its weights depend only on the seed."""

@@ -16,6 +16,7 @@ from .families.hub import apply_settings, pyramid_settings, restore
 from .families.loading import load_model, load_tokenizer, model_folder
 from .front import Front
 from .runtimes.devices import find_device
+from .text.kind import TextKind
 from .text.labels import Labels, read_record, saved_labels
 from .training import TrainSettings, quiet_transformers
 
@@ -33,6 +34,7 @@ class Parts:
     max_length: int | None
     certificate: Certificate | None
     front: Front | None
+    seen: TextKind | None
 
 
 def load_parts(given: dict[str, Any], *, as_saved: bool) -> Parts:
@@ -64,7 +66,8 @@ def load_parts(given: dict[str, Any], *, as_saved: bool) -> Parts:
     valid = is_path and saved is not None and pyramid_settings(model) == saved
     certificate = Certificate.load(model_folder(source)) if valid else None
     front = Front.load(model_folder(source)) if valid else None
-    return Parts(model if device is None else model.to(device), tokenizer, labels, longest, certificate, front)
+    seen = None if record.get("texts") is None else TextKind.from_dict(record["texts"])
+    return Parts(model if device is None else model.to(device), tokenizer, labels, longest, certificate, front, seen)
 
 
 def _apply(given: dict[str, Any], model: Any, *, by_default: bool) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pyramid_bert import PyramidClassifier
+from pyramid_bert import PyramidClassifier, Schedule
 
 GOOD = "fine good great brilliant sweet perfect funny clever happy".split()
 BAD = "dull boring weak poor sad worst slow cold tired".split()
@@ -69,6 +69,23 @@ def dense_dir(learner_dir, sentiment, tmp_path_factory):
     classifier.fit(texts, labels, epochs=8, learning_rate=2e-3, batch_size=16, progress=False)
     folder = tmp_path_factory.mktemp("dense") / "model"
     classifier.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(learner_dir, sentiment):
+    """A small pyramid that has learned the task, and texts and labels that it has not seen. Not to be changed."""
+    schedule = Schedule.exponential(0.5, 2)
+    clf = PyramidClassifier(learner_dir, schedule=schedule, selector="cluster", rest_from=3, max_length=24)
+    clf.fit(*sentiment(256, 0), epochs=6, learning_rate=2e-3, batch_size=16, progress=False)
+    return clf, *sentiment(120, 1)
+
+
+@pytest.fixture(scope="session")
+def exported_dir(trained, tmp_path_factory):
+    """The folder of `trained` in OpenVINO, in fp32. Not to be changed."""
+    folder = tmp_path_factory.mktemp("exported") / "fast"
+    trained[0].export(folder)
     return folder
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from helpers import output, run
 from rich.console import Console
 
@@ -19,27 +20,21 @@ import pyramid_bert
 from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule, pyramidize
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.cli.ledgers import runtime_tables
-from pyramid_bert.errors import DataError
+from pyramid_bert.errors import DataError, MissingExtraError
 from pyramid_bert.export import calibration
 from pyramid_bert.export.calibration import arrivals
 from pyramid_bert.export.classifier import GraphFolder
-from pyramid_bert.export.ledger import Run, RuntimeLedger, Timed, measure_runtimes
+from pyramid_bert.export.ledger import RuntimeLedger, Timed, measure_runtimes
+from pyramid_bert.export.ready import BatchRunner
 from pyramid_bert.export.writing import write_graphs
 from pyramid_bert.front import Front, Point
 from pyramid_bert.runtimes import openvino
 from pyramid_bert.runtimes.registry import get_runtime
+from pyramid_bert.text.labels import Labels
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
 
-HALVING = Schedule.exponential(0.5, 2)
-
-
-@pytest.fixture(scope="module")
-def trained(learner_dir, sentiment):
-    """A small pyramid that has learned its task, and texts and labels that it has not seen."""
-    clf = PyramidClassifier(learner_dir, schedule=HALVING, selector="cluster", rest_from=3, max_length=24)
-    clf.fit(*sentiment(256, 0), epochs=6, learning_rate=2e-3, batch_size=16, progress=False)
-    return clf, *sentiment(120, 1)
+HALVING = Schedule.exponential(0.5, 2)  # of `trained`
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +94,25 @@ def test_scales_are_measured_on_what_reaches_a_graph(trained, tmp_path, monkeypa
 
 
 @pytest.mark.skipif("BF16" not in openvino._capabilities(), reason="this processor has no bf16")
-def test_bf16(trained, tmp_path):
+def test_bf16(trained, exported_dir, tmp_path):
+    """Its graphs are those of fp32; how they are run differs, by what bf16 rounds and no more."""
     clf, texts, labels = trained
     report = clf.export(tmp_path / "fast", precision="bf16", texts=texts, labels=labels, tolerance=2)
-    assert report.agreement > 0.95
-    assert 1e-5 < report.largest_change < 0.2
+    expected, found = clf.predict_logits(texts), report.classifier.predict_logits(texts)
+    assert report.agreement == (found.argmax(1) == expected.argmax(1)).mean() > 0.95
+    assert report.largest_change == pytest.approx(np.abs(found - expected).max(), rel=1e-3)
+    assert 1e-4 < np.abs(found - expected).mean() < 2**-7 * np.ptp(expected)  # fp32 differs by 1e-6, bf16 has 8 bits
+    known = expected.max(1) - expected.min(1) > 4 * report.largest_change
+    assert known.mean() > 0.9
+    assert found[known].argmax(1).tolist() == expected[known].argmax(1).tolist()
+    sizes = [
+        sorted((file.name, file.stat().st_size) for file in at.glob("*.bin"))
+        for at in (tmp_path / "fast", exported_dir)
+    ]
+    assert sizes[0] == sizes[1]
+    again = ExportedClassifier.load(tmp_path / "fast")
+    assert again.record.precision == "bf16"
+    assert again.predict_logits(texts) == pytest.approx(found, abs=1e-6)
 
 
 def test_without_bf16(trained, tmp_path, monkeypatch):
@@ -127,7 +136,7 @@ def test_a_loss_is_refused(trained, tmp_path, monkeypatch):
 
 def test_an_elastic_model_keeps_its_speeds(trained, tmp_path):
     clf, texts, _ = trained
-    clf = PyramidClassifier(clf.model, clf.tokenizer, labels=clf.labels, max_length=24)
+    clf = PyramidClassifier(copy.deepcopy(clf.model), clf.tokenizer, labels=clf.labels, max_length=24)
     ways = [clf.settings.replace(schedule=Schedule.constant(1.0), rest_from=None), clf.settings]
     ways += [clf.settings.replace(schedule=Schedule.exponential(0.3, 2))]
     clf.front = Front(tuple(Point(speed, speed, 1.0, way) for speed, way in zip((1.0, 2.0, 3.0), ways, strict=True)))
@@ -168,6 +177,27 @@ def test_bad_input_writes_nothing(trained, tmp_path, how, error, message):
     with pytest.raises(error, match=message):
         trained[0].export(tmp_path / "fast", **how)
     assert not list(tmp_path.iterdir())
+
+
+def test_int8_without_nncf_is_refused_before_any_graph_is_written(trained, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    monkeypatch.setattr(openvino, "write", None)
+    with pytest.raises(MissingExtraError, match=r"int8 in OpenVINO needs nncf: pip install 'pyramid-bert\[openvino\]'"):
+        trained[0].export(tmp_path / "fast", precision="int8", texts=trained[1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_metric_that_is_not_a_number_counts_0(tiny_bert, tokenizer, sentiment, tmp_path):
+    """A regressor that always says the same has no correlation with anything."""
+    model = tiny_bert(labels=1)
+    torch.nn.init.zeros_(model.classifier.weight)
+    clf = PyramidClassifier(model, tokenizer, labels=Labels(None))
+    texts, _ = sentiment(12)
+    with pytest.warns(Warning, match="constant"):
+        report = clf.export(tmp_path / "fast", texts=texts, labels=[float(i) for i in range(12)])
+    assert report.before == report.after == {"spearman": 0, "pearson": 0, "rmse": pytest.approx(6.49, abs=0.1)}
+    assert report.agreement == 1  # the same number for each text, before and after
+    assert json.loads((tmp_path / "fast" / "exported.json").read_text())["measured"]["after"]["spearman"] == 0
 
 
 def test_the_command(saved, sentiment_files, tmp_path, capsys):
@@ -291,7 +321,9 @@ def test_percentiles_of_single_texts(monkeypatch):
     """A clock that each call advances by its batch; a pass with a recorder does not count."""
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    run = Run(lambda seconds, record: clock.__setitem__(0, clock[0] + seconds), [(n / 1000,) for n in range(1, 101)])
+    run = BatchRunner(
+        lambda seconds, record: clock.__setitem__(0, clock[0] + seconds), [(n / 1000,) for n in range(1, 101)]
+    )
     for record in (None, None, None, "a recorder"):
         run(record)
     assert len(run.seconds) == 300

@@ -7,8 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Schedule
+from pyramid_bert.core import compiled, distances
+from pyramid_bert.core.loop import Recorder
 from pyramid_bert.errors import CheckpointError, DataError, UnknownNameError
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
@@ -23,25 +27,9 @@ print(clf.predict_logits(sys.argv[2:]).tolist())
 """
 
 
-@pytest.fixture(scope="module")
-def trained(learner_dir, sentiment):
-    """A small pyramid, and texts of its kind."""
-    texts, labels = sentiment(64, 0)
-    schedule = Schedule.exponential(0.5, 2)
-    clf = PyramidClassifier(learner_dir, schedule=schedule, selector="cluster", rest_from=3, max_length=24)
-    return clf.fit(texts, labels, epochs=1, learning_rate=2e-3, progress=False), texts
-
-
-@pytest.fixture(scope="module")
-def folder(trained, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("exported") / "fast"
-    trained[0].export(folder)
-    return folder
-
-
-def test_it_answers_as_the_model_that_was_exported(trained, folder):
-    clf, texts = trained
-    fast = ExportedClassifier.load(folder, threads=1)
+def test_it_answers_as_the_model_that_was_exported(trained, exported_dir):
+    clf, texts, _ = trained
+    fast = ExportedClassifier.load(exported_dir, threads=1)
     assert fast.predict_logits(texts) == pytest.approx(clf.predict_logits(texts), abs=1e-5)
     assert fast.predict(texts[:5]).tolist() == clf.predict(texts[:5]).tolist()
     assert fast.predict_proba(texts[:5]) == pytest.approx(clf.predict_proba(texts[:5]), abs=1e-5)
@@ -52,15 +40,15 @@ def test_it_answers_as_the_model_that_was_exported(trained, folder):
     assert [one.token_type_ids for one in fast.encode(pairs)] == [one.token_type_ids for one in clf.encode(pairs)]
 
 
-def test_without_torch_and_transformers(trained, folder):
-    clf, texts = trained
-    words = [sys.executable, "-c", WITHOUT_TORCH, str(folder), *texts[:3]]
+def test_without_torch_and_transformers(trained, exported_dir):
+    clf, texts, _ = trained
+    words = [sys.executable, "-c", WITHOUT_TORCH, str(exported_dir), *texts[:3]]
     out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert np.array(json.loads(out)) == pytest.approx(clf.predict_logits(texts[:3]), abs=1e-5)
 
 
 def test_a_dense_model_is_one_graph(trained, tmp_path):
-    clf, texts = trained
+    clf, texts, _ = trained
     clf.save(tmp_path / "saved")
     dense = PyramidClassifier.from_pretrained(tmp_path / "saved", "dense")
     fast = dense.export(tmp_path / "dense").classifier
@@ -69,7 +57,7 @@ def test_a_dense_model_is_one_graph(trained, tmp_path):
 
 
 def test_a_core_set_has_its_radius(trained, tmp_path):
-    clf, texts = trained
+    clf, texts, _ = trained
     clf.save(tmp_path / "saved")
     some = PyramidClassifier.from_pretrained(tmp_path / "saved", Schedule.exponential(0.5, 2), "coreset")
     fast = some.export(tmp_path / "fast").classifier
@@ -80,16 +68,26 @@ def test_a_core_set_has_its_radius(trained, tmp_path):
 
 
 def test_random_tokens_are_those_of_the_seed(trained, tmp_path):
-    clf, texts = trained
+    clf, texts, _ = trained
     clf.save(tmp_path / "saved")
     some = PyramidClassifier.from_pretrained(tmp_path / "saved", Schedule.constant(0.3), "random", seed=7)
     fast = some.export(tmp_path / "fast").classifier
     assert fast.predict_logits(texts) == pytest.approx(some.predict_logits(texts), abs=1e-5)
 
 
-def test_what_cannot_be(trained, folder, tmp_path):
-    clf, texts = trained
-    fast = ExportedClassifier.load(folder)
+def test_the_only_score_that_is_left_is_deprecated_here_too(trained, exported_dir):
+    _, texts, _ = trained
+    fast = ExportedClassifier.load(exported_dir)
+    with pytest.warns(DeprecationWarning, match="confidence is the only score"):
+        found = fast.answers(texts[:5], score="confidence")
+    assert found.logits.tolist() == fast.predict_logits(texts[:5]).tolist()
+    with pytest.raises(PyramidError, match="the score must be 'confidence', got 'radius'"):
+        fast.predict(texts[:5], score="radius")
+
+
+def test_what_cannot_be(trained, exported_dir, tmp_path):
+    clf, texts, _ = trained
+    fast = ExportedClassifier.load(exported_dir)
     with pytest.raises(UnknownNameError, match="unknown precision of openvino 'int4'"):
         clf.export(tmp_path / "new", precision="int4")
     clf.save(tmp_path / "saved")
@@ -101,45 +99,12 @@ def test_what_cannot_be(trained, folder, tmp_path):
     with pytest.raises(PyramidError, match="has a covering radius"):
         fast.predict(texts, return_radius=True)
     with pytest.raises(PyramidError, match="runs on the CPU as it was exported; leave out device='cuda'"):
-        PyramidClassifier.load(folder, device="cuda")
+        PyramidClassifier.load(exported_dir, device="cuda")
     with pytest.raises(CheckpointError, match="holds no exported model"):
         ExportedClassifier.load(tmp_path)
     fast.max_length = None
     with pytest.raises(DataError, match="has 602 tokens and the model reads at most 128"):
         fast.predict(["film " * 600])
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "message"),
-    [
-        ("exported.json", lambda text: text[:-20], "exported.json is damaged"),
-        ("exported.json", lambda text: text.replace('\n "format": 1', '\n "format": 7'), "a newer release wrote it"),
-        ("exported.json", lambda text: text.replace("openvino", "else"), "unknown runtime 'else'"),
-        ("stretch-0.xml", lambda text: text[:200], "stretch-0.xml is damaged"),
-        ("stretch-1.xml", None, "lacks stretch-1.xml"),
-        ("stretch-1.bin", None, "lacks stretch-1.bin"),
-        ("tokenizer.json", lambda text: "{}", "tokenizer.json is damaged"),
-    ],
-)
-def test_a_damaged_folder(folder, tmp_path, file, change, message):
-    for part in folder.iterdir():
-        (tmp_path / part.name).write_bytes(part.read_bytes())
-    path = tmp_path / file
-    if change is None:
-        path.unlink()
-    else:
-        path.write_text(change(path.read_text()))
-    with pytest.raises(PyramidError, match=message):
-        ExportedClassifier.load(tmp_path)
-
-
-def test_weights_that_were_cut_off_or_are_of_another_model(folder, tmp_path):
-    for part in folder.iterdir():
-        (tmp_path / part.name).write_bytes(part.read_bytes())
-    weights = tmp_path / "stretch-1.bin"
-    weights.write_bytes(weights.read_bytes()[:-4])
-    with pytest.raises(CheckpointError, match=r"stretch-1\.bin is damaged: \d+ bytes, exported with \d+; export the"):
-        ExportedClassifier.load(tmp_path)
 
 
 def test_a_folder_of_something_else_is_not_replaced(trained, tmp_path):
@@ -149,11 +114,45 @@ def test_a_folder_of_something_else_is_not_replaced(trained, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_threads_share_it(trained, folder):
+def test_threads_share_it(trained, exported_dir):
     """Each gets its own answers, though a runtime keeps the memory of its outputs."""
-    clf, texts = trained
-    fast, expected = ExportedClassifier.load(folder, threads=1), clf.predict_logits(texts)
+    clf, texts, _ = trained
+    fast, expected = ExportedClassifier.load(exported_dir, threads=1), clf.predict_logits(texts)
     with ThreadPoolExecutor(4) as pool:
         for _ in range(5):
             found = pool.map(lambda i: fast.predict_logits([texts[i]])[0], range(len(texts)))
             assert np.array(list(found)) == pytest.approx(expected, abs=1e-4)
+
+
+class Watching(Recorder):
+    """Notes how many threads BLAS may use when something is recorded."""
+
+    def __init__(self):
+        self.seen = []
+
+    def reduced(self, *_):
+        self.seen += [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+
+@pytest.mark.parametrize(("threads", "loops", "blas"), [(1, set(), {1}), (3, {3}, {1}), (None, {2}, {2})])
+def test_threads_are_those_of_choosing_too(trained, exported_dir, monkeypatch, threads, loops, blas):
+    clf, texts, _ = trained
+    expected = clf.predict_logits(texts)
+    used, start = set(), compiled._threads
+    monkeypatch.setattr(compiled, "_threads", lambda number: used.add(number) or start(number))
+    monkeypatch.setattr(compiled, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(distances, "_NUMBERS_AT_A_TIME", 1)  # every row is work for a thread
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    fast, watching = ExportedClassifier.load(exported_dir, threads=threads), Watching()
+    with threadpool_limits(2, user_api="blas"):
+        assert fast.predict_logits(texts) == pytest.approx(expected, abs=1e-4)
+        fast._logits(fast.encode(texts[:4]), watching)
+    if not watching.seen:
+        pytest.skip("numpy's BLAS cannot be told its threads")
+    assert (used, set(watching.seen)) == (loops, blas)
+
+
+@pytest.mark.parametrize("threads", [0, 1.5, "all"])
+def test_wrong_threads(exported_dir, threads):
+    with pytest.raises(PyramidError, match="threads must be an integer of at least 1"):
+        ExportedClassifier.load(exported_dir, threads=threads)

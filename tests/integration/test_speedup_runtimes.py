@@ -14,13 +14,13 @@ from pyramid_bert.cli.fronts import front_figure
 from pyramid_bert.errors import DataError, MissingExtraError
 from pyramid_bert.export.classifier import ExportedClassifier, is_exported
 from pyramid_bert.families import is_pyramid
+from pyramid_bert.runtimes.places import places_of
 from pyramid_bert.runtimes.registry import get_runtime
 from pyramid_bert.text.sampling import shuffled
 from pyramid_bert.text.tables import read_table
 from pyramid_bert.tune import runtimes
 from pyramid_bert.tune.candidates import Method
 from pyramid_bert.tune.options import Option
-from pyramid_bert.tune.places import places_of
 from pyramid_bert.tune.runtimes import RuntimeFinder, RuntimeSearch, find_runtime
 from pyramid_bert.tune.strategy import Deadline
 

@@ -1,10 +1,12 @@
 """Which F1 is told: a matter of the classes that the model knows, not of those that happen to occur."""
 
+import math
+
 import numpy as np
 import pytest
 
 from pyramid_bert.text.labels import Labels
-from pyramid_bert.text.metrics import classification_metrics, metrics_of
+from pyramid_bert.text.metrics import agreement, classification_metrics, metrics_of
 
 # Class 0: found once, missed once; class 1: found twice, one too many.
 TRUTH, PREDICTED = [0, 0, 1, 1], [0, 1, 1, 1]
@@ -47,3 +49,18 @@ def test_classes_by_name_or_by_number():
     by_number = metrics_of(known, TRUTH, np.eye(2)[PREDICTED])
     assert by_number["f1"] == pytest.approx(F1_OF_1)
     assert by_number == metrics_of(known, [known.classes[i] for i in TRUTH], np.eye(2)[PREDICTED])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([1.0, 2.0, 3.0], [3.0, 5.0, 7.0], 1.0),
+        ([1.0, 2.0, 3.0], [3.0, 2.0, 1.0], -1.0),
+        ([2.0, 2.0, 2.0], [2.0, 2.0, 2.0], 1.0),  # no correlation, and the same numbers
+        ([2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.0),
+        ([1.0, 2.0, 3.0], [2.0, 2.0, 2.0], 0.0),
+        ([1.0, 2.0, 3.0], [math.nan, math.nan, math.nan], 0.0),
+    ],
+)
+def test_numbers_agree_as_they_correlate(before, after, expected):
+    assert agreement(np.array(before)[:, None], np.array(after)[:, None]) == pytest.approx(expected)

@@ -39,14 +39,6 @@ def test_the_metric_decides_within_the_interval_of_the_nearest():
     assert choose([near, option(3, 0.95, math.nan)], 2, "accuracy") is near
 
 
-def test_what_cannot_be_compared_comes_last():
-    unknown = option(4, math.nan)
-    known = option(3, -0.2)
-    assert choose([unknown, known], 2) is known
-    assert choose([unknown], 2) is unknown
-    assert pareto_front([unknown, known]) == [known, unknown]
-
-
 def test_out_of_reach_names_the_fastest():
     with pytest.raises(OutOfReachError, match=r"6x as fast.*4\.20x: openvino int8, coreset.*agreement 91\.0; ask for"):
         choose([option(1.0, 1.0), option(4.2, 0.91, precision="int8", settings=PYRAMID)], 6)

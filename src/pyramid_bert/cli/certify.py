@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> None:
     if args.batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, got {args.batch_size}")
 
-    from ..certificate import FILE, Certificate, check_score, compare_with_dense
+    from ..certificate import FILE, Certificate, compare_with_dense
+    from ..text.predicting import check_score
 
     with usage_errors():
         check_score(args.score)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> None:
         table = options.read_data(args.data, args, labels=labels)
 
     from ..classifier import PyramidClassifier
+    from ..export.texts import doubt_about
 
     check_not_input(out, Path(args.model))
     check_writable(out)
@@ -87,6 +88,9 @@ def run(args: argparse.Namespace) -> None:
         table = options.encoded(classifier, table, options.SHORTEN)
     if (slow := runtime.slow(args.precision)) is not None:
         options.say(slow)
+    items: Any = [] if table is None else table.texts
+    if (doubt := doubt_about(classifier, items)) is not None:
+        options.say(doubt)
     report = classifier.export(
         out,
         runtime=args.runtime,

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -109,8 +109,9 @@ def run(args: argparse.Namespace) -> None:
     table = _read(args)
 
     from ..classifier import WRITTEN, PyramidClassifier
+    from ..export.texts import check_kind_of_texts, doubt_about
     from ..export.writing import WRITTEN as EXPORTED
-    from ..tune.places import places_of
+    from ..runtimes.places import places_of
     from ..tune.solver import check_speedup
 
     with usage_errors():
@@ -125,6 +126,10 @@ def run(args: argparse.Namespace) -> None:
     if args.max_length is not None:
         classifier.max_length = args.max_length
     table = options.encoded(classifier, table, options.SHORTEN)
+    items: Any = table.texts
+    check_kind_of_texts(classifier, items)
+    if (doubt_of_texts := doubt_about(classifier, items)) is not None:
+        options.say(doubt_of_texts)
     with only_writer(out):
         if elsewhere:
             chosen = _choose(args, classifier, table, out)

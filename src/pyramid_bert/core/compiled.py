@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -20,6 +22,7 @@ How = Literal["drop", "weigh", "merge"]
 Result = TypeVar("Result")
 _HOW: dict[How, int] = {"drop": 0, "weigh": 1, "merge": 2}  # as in `kernels`
 SNAP = 16  # below this many rounding errors of ‖a‖² + ‖b‖², a squared distance counts as 0
+_at_most: ContextVar[int | None] = ContextVar("_at_most", default=None)
 _WORTH_THREADS = 1 << 20  # with fewer distances (about a millisecond of work), starting threads costs more
 
 
@@ -200,9 +203,21 @@ def _some_rows(x: Any, rows: slice) -> Any:
     return x[rows] if isinstance(x, np.ndarray) else x
 
 
+@contextmanager
+def threads_at_most(number: int | None) -> Iterator[None]:
+    """Inside the block, the loops of this thread use so many threads; None leaves it at as many as torch would."""
+    before = _at_most.set(number)
+    try:
+        yield
+    finally:
+        _at_most.reset(before)
+
+
 def _threads_wanted() -> int:
-    """As many threads as torch uses, if it is there."""
-    torch = sys.modules.get("torch")
+    """As many threads as were allowed; else as torch uses, if it is there."""
+    torch, allowed = sys.modules.get("torch"), _at_most.get()
+    if allowed is not None:
+        return allowed
     return cores() if torch is None else int(torch.get_num_threads())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtimes.graphs import Graph, Place
+from ..runtimes.graphs import End, Graph
 from ..text.batches import Encoded
 from .classifier import GraphFolder
 from .record import Export, Way
@@ -34,27 +34,27 @@ def arrivals(
     at_once = max(1, bytes_at_once // (4 * width * sum(map(len, items))))
     found = set[str]()
     for way in export.ways:
-        places: dict[str, Place] = {file: (layer, half) for layer, half, file in way.stretches if file not in found}  # type: ignore[misc]
-        found |= set(places)
-        files = list(places)
+        ends: dict[str, End] = {file: (layer, half) for layer, half, file in way.stretches if file not in found}  # type: ignore[misc]
+        found |= set(ends)
+        files = list(ends)
         for start in range(0, len(files), at_once):
-            some = {file: places[file] for file in files[start : start + at_once]}
+            some = {file: ends[file] for file in files[start : start + at_once]}
             yield from _seen(folder, export, way, some, items)
 
 
 def _seen(
-    folder: Path, export: Export, way: Way, places: dict[str, Place], items: Sequence[Encoded]
+    folder: Path, export: Export, way: Way, ends: dict[str, End], items: Sequence[Encoded]
 ) -> Iterator[tuple[str, list[Given]]]:
     graphs = GraphFolder(folder, export).graphs(way)
-    seen: dict[str, list[Given]] = {file: [] for file in places}
-    watched = {place: _watched(graphs.stretches[place], seen[file]) for file, place in places.items()}
+    seen: dict[str, list[Given]] = {file: [] for file in ends}
+    watched = {end: _watched(graphs.stretches[end], seen[file]) for file, end in ends.items()}
     watching = replace(graphs, stretches={**graphs.stretches, **watched})
     for item in items:
         ids = np.array([item.input_ids])
         types = np.array([item.token_type_ids]) if export.types and item.token_type_ids is not None else None
         watching(ids, types, [len(item)], seed=0 if way.pyramid is None else way.pyramid.seed)
     del graphs, watched, watching  # they hold what was seen
-    for file in places:
+    for file in ends:
         yield file, seen.pop(file)
 
 

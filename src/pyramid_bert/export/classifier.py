@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..boundary import translating
-from ..checks import check_path
+from ..checks import check_number, check_path
 from ..config import PyramidConfig
-from ..core.loop import Half, Recorder
+from ..core.loop import Recorder
 from ..core.record import Radii, Trace
 from ..core.selectors import Grouper, get_selector
 from ..counting import steps_shown
@@ -28,16 +28,14 @@ from ..runtimes.graphs import Graph, Graphs
 from ..runtimes.registry import get_runtime
 from ..schedule.base import Schedule
 from ..text.batches import CUT, Encoded, encode, padded, sorted_batches
-from ..text.labels import Labels, Where, read_record
-from ..text.predicting import Answers, Predictor, listed
+from ..text.labels import RECORD, Labels, Where, read_record
+from ..text.predicting import Answers, Predictor, check_score, listed
 from ..text.tables import Text
-from .record import AGAIN, FILE, SENSITIVITY, TOKENIZER, Export, Way
+from .record import AGAIN, FILE, HALVES, SENSITIVITY, TOKENIZER, Export, Way
 from .words import Words
 
 if TYPE_CHECKING:
     from ..explain.explanation import Explanation
-
-HALVES: tuple[Half, ...] = ("attention", "feed_forward")  # of the families that can be exported
 
 # What a classifier in torch has beside its model, which every other command asks for.
 _IN_TORCH = ("model", "fit", "save", "export", "optimize", "certificate", "new_head")
@@ -72,8 +70,10 @@ class ExportedClassifier(WithSpeed, Predictor):
 
     @classmethod
     def load(cls, folder: str | Path, *, threads: int | None = None) -> ExportedClassifier:
-        """The classifier in a folder; `threads` are those of the runtime, None for all cores."""
+        """The classifier in a folder; `threads` are those of the runtime and of our loops, None for all cores."""
         check_path("folder", folder)
+        if threads is not None:
+            check_number("threads", threads, 1, hint="None takes all cores", whole=True)
         folder = Path(folder)
         if not is_exported(folder):
             raise CheckpointError(f"{folder} holds no exported model ({FILE}); make one with clf.export(folder)")
@@ -81,6 +81,9 @@ class ExportedClassifier(WithSpeed, Predictor):
         get_runtime(export.runtime).check(export.precision)
         classes = record.get("classes")
         labels = Labels(None if classes is None else tuple(classes), bool(record.get("numbered")))
+        if labels.outputs != export.outputs:
+            named = f"it names {labels.described}, and the graphs give {export.outputs} numbers"
+            raise CheckpointError(f"{folder / RECORD} is of another model: {named}; {AGAIN}")
         tokenizer, front = Words(folder / TOKENIZER), Front.load(folder)
         return cls(export, GraphFolder(folder, export, threads), tokenizer, labels, record.get("max_length"), front)
 
@@ -121,6 +124,7 @@ class ExportedClassifier(WithSpeed, Predictor):
         streaming: bool = False,
     ) -> Answers:
         """The raw outputs; see `Predictor.answers`. It cannot run a text again with all tokens."""
+        check_score(score)
         if fallback is not None or streaming:
             raise PyramidError("an exported pyramid cannot run again with all tokens; use the model that was exported")
         items, radii = self.encode(texts), self._radii() if radius else None
@@ -175,7 +179,7 @@ class GraphFolder:
     Attributes:
         folder: Where they are.
         export: What was exported.
-        threads: Of the runtime; None for all cores.
+        threads: Of the runtime and of our loops; None for all cores.
     """
 
     folder: Path
@@ -193,16 +197,28 @@ class GraphFolder:
                 held.sensitivity = np.load(self.folder / SENSITIVITY, allow_pickle=False)
         layers: list[None] = [None] * self.export.layers
         plan, reducer = plan_and_reducer(settings, layers, HALVES, held, cls_only=settings.cls_only)
+        ends = [(layer, half) for layer, half, _ in way.stretches]
+        steps: list[Any] = [(step.number, step.half) for step in plan.steps([1])]
+        if [step for step in steps if step in ends] != ends or ends[-1] != steps[-1]:
+            raise CheckpointError(f"{self.folder / FILE} is damaged: no pass of this pyramid ends at {ends}; {AGAIN}")
         stretches: Any = {(layer, half): self._graph(file) for layer, half, file in way.stretches}
-        return Graphs(plan, reducer, stretches, self.export.types, self.export.reads_positions)
+        types, positions = self.export.types, self.export.reads_positions
+        return Graphs(plan, reducer, stretches, types, positions, self.threads)
 
-    def _graph(self, file: str) -> Graph:
+    def _graph(self, name: str) -> Graph:
         compiled: dict[str, Graph] = self._compiled  # type: ignore[attr-defined]
-        if file not in compiled:
-            load = get_runtime(self.export.runtime).functions.load
-            with translating(CheckpointError, f"{self.folder / file} is damaged", AGAIN):
-                compiled[file] = load(self.folder / file, self.export.precision, self.threads)
-        return compiled[file]
+        if name not in compiled:
+            file, runtime, export = self.folder / name, get_runtime(self.export.runtime), self.export
+            here, then = runtime.version, export.made_with.get(runtime.name, "")
+            what, remedy = f"{file} is damaged", AGAIN
+            if then and then != here:
+                what = f"{file} was written with {runtime.name} {then} and cannot be read by {here}, or is damaged"
+                remedy = f"pip install {runtime.name}=={then}, or {AGAIN}"
+            with translating(CheckpointError, what, remedy):
+                graph = runtime.functions.load(file, export.precision, self.threads)
+            export.check_fits(file, graph.inputs, graph.widths)
+            compiled[name] = graph
+        return compiled[name]
 
 
 def is_exported(folder: str | Path) -> bool:

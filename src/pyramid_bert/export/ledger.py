@@ -5,64 +5,27 @@ Baseline d is the fastest dense model of all: what a good engineer has before dr
 
 from __future__ import annotations
 
-import copy
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from ..bench.ideal import ideal_speedup, kept_lengths
 from ..bench.machine import describe_machine
-from ..bench.timing import SelectingClock, Timing, share_selecting, time_interleaved
-from ..bench.workload import Workload, forward_all
+from ..bench.timing import Timing, share_selecting, time_interleaved
+from ..bench.workload import Workload
 from ..counting import steps_shown
 from ..errors import PyramidError
 from ..families import pyramid_settings
-from ..runtimes.packed import OPTIMIZATIONS, optimize
-from ..runtimes.registry import RUNTIMES, Runtime
-from ..text.batches import padded
-from .classifier import GraphFolder
+from ..runtimes.places import TORCH, places_of
+from ..runtimes.registry import Runtime, get_runtime
+from .ready import BatchRunner, everywhere, graphs_everywhere, runner
 from .record import Export
 from .writing import write_graphs
 
 SIDES = ("dense", "pyramid")
-PERCENTILES = (50, 95, 99)
 _CALIBRATED_ON = 128
 Name = tuple[str, str, str]  # runtime, precision, side
-
-
-class Run:
-    """Runs a model over batches, and notes how long each batch took.
-
-    Args:
-        call: Runs one batch, with a recorder or None.
-        batches: What it takes before the recorder, one a batch.
-
-    Attributes:
-        seconds: Of every batch that ran without a recorder, in order.
-    """
-
-    def __init__(self, call: Callable[..., object], batches: Sequence[tuple[Any, ...]]) -> None:
-        self._call, self._batches = call, batches
-        self.seconds: list[float] = []
-
-    def __call__(self, record: SelectingClock | None = None) -> None:
-        """Runs all batches."""
-        for batch in self._batches:
-            start = time.perf_counter()
-            self._call(*batch, record)
-            if record is None:
-                self.seconds.append(time.perf_counter() - start)
-
-    def latency(self) -> dict[str, float]:
-        """Percentiles of the seconds of a batch, without those of the first round, which warms up."""
-        found = np.percentile(self.seconds[len(self._batches) :], PERCENTILES)
-        return {f"p{percent}": float(value) for percent, value in zip(PERCENTILES, found, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -152,23 +115,27 @@ def measure_runtimes(
     if settings is None or pyramid_settings(dense) is not None:
         raise PyramidError("measure_runtimes takes a dense model and a pyramid, in this order")
     models = dict(zip(SIDES, (dense, pyramid), strict=True))
-    runs: dict[Name, Run] = {}
+    places = places_of()
+    runs: dict[Name, BatchRunner] = {}
+    graphs = sum(graphs_everywhere(model, places) for model in models.values())
     with TemporaryDirectory() as scratch:
-        for side, model in models.items():
-            for how, one in in_torch(model).items():
-                runs["torch", how, side] = torch_over(one, workload, batch_size)
-            for runtime in installed():
-                write = _writer(model, runtime, workload, progress=progress)
-                made = written(Path(scratch) / runtime.name / side, precisions(runtime), write, threads)
-                for how, graphs in made.items():
-                    runs[runtime.name, how, side] = graphs_over(graphs, workload, batch_size)
+        with steps_shown("writing graphs", graphs, shown=progress) as step:
+            for side, model in models.items():
+
+                def write(folder: Path, runtime: Runtime, precision: str, model: Any = model) -> Export:
+                    how: dict[str, Any] = {"pad_id": workload.pad_id, "after_each": step}
+                    how["types"] = workload.items[0].token_type_ids is not None
+                    return write_graphs(model, folder, runtime, precision, workload.items[:_CALIBRATED_ON], **how)
+
+                for place, made in everywhere(model, places, Path(scratch) / side, write, threads):
+                    runs[*place, side] = runner(made, workload, batch_size)
         named = {" ".join(name): run for name, run in runs.items()}
         with steps_shown("measuring, in turn", (rounds + 1) * len(named), shown=progress) as step:
             timing = time_interleaved(named, rounds=rounds, after_each=step)
         d = min((name for name in runs if name[2] == "dense"), key=lambda name: timing.median(" ".join(name)))
         entries = tuple(_timed(name, run, timing, d, alone=batch_size == 1) for name, run in runs.items())
     kept = kept_lengths(pyramid, workload.items, workload.pad_id, batch_size=batch_size)
-    rows = len(workload.items)
+    rows, runtimes = len(workload.items), dict.fromkeys(name for name, _ in places if name != TORCH)
     return RuntimeLedger(
         entries=entries,
         fastest=d[:2],
@@ -176,13 +143,13 @@ def measure_runtimes(
         workload={"source": workload.source, "rows": rows, "mean_length": sum(workload.lengths) / rows},
         batch_size=batch_size,
         rounds=rounds,
-        machine={**describe_machine(), "runtimes": {runtime.name: runtime.version for runtime in installed()}},
+        machine={**describe_machine(), "runtimes": {name: get_runtime(name).version for name in runtimes}},
         settings=settings.to_dict(),
         seconds=timing.seconds,
     )
 
 
-def _timed(name: Name, run: Run, timing: Timing, d: Name, *, alone: bool) -> Timed:
+def _timed(name: Name, run: BatchRunner, timing: Timing, d: Name, *, alone: bool) -> Timed:
     key = " ".join(name)
     return Timed(
         *name,
@@ -193,88 +160,3 @@ def _timed(name: Name, run: Run, timing: Timing, d: Name, *, alone: bool) -> Tim
         selecting=share_selecting(run) if name[2] == "pyramid" else None,
         latency=run.latency() if alone else None,
     )
-
-
-def installed() -> list[Runtime]:
-    """The runtimes of the table whose packages are installed."""
-    found = []
-    for runtime in RUNTIMES.values():
-        with suppress(ImportError):
-            runtime.check_writing("fp32")
-            found.append(runtime)
-    return found
-
-
-def precisions(runtime: Runtime) -> list[str]:
-    """The precisions of a runtime that this machine can write and run."""
-    found = []
-    for precision in runtime.precisions:
-        with suppress(PyramidError):
-            runtime.check_writing(precision)
-            found.append(precision)
-    return found
-
-
-def in_torch(model: Any, wanted: Sequence[str] = ("fp32", *OPTIMIZATIONS)) -> dict[str, Any]:
-    """The model in torch by precision: as it is, and copies with each optimization that this machine has."""
-    models = {"fp32": model} if "fp32" in wanted else {}
-    for how in OPTIMIZATIONS:
-        if how in wanted:
-            with suppress(PyramidError):
-                models[how] = optimize(copy.deepcopy(model), how)  # type: ignore[arg-type]
-    return models
-
-
-def stored_as(precision: str) -> str:
-    """The precision of the graphs that a model in a precision runs: bf16 runs those of fp32.
-
-    Example:
-        >>> stored_as("bf16"), stored_as("int8")
-        ('fp32', 'int8')
-    """
-    return "int8" if precision == "int8" else "fp32"
-
-
-def written(
-    folder: Path, wanted: Sequence[str], write: Callable[[Path, str], Export], threads: int | None = None
-) -> dict[str, GraphFolder]:
-    """An exported model by precision.
-
-    Args:
-        folder: Where the graphs go, in a folder for each precision that is stored.
-        wanted: The precisions.
-        write: Writes a model to a folder in a precision that is stored.
-        threads: Of the runtime; None for all cores.
-    """
-    made: dict[str, Export] = {}
-    found: dict[str, GraphFolder] = {}
-    for precision in wanted:
-        stored = stored_as(precision)
-        if stored not in made:
-            (folder / stored).mkdir(parents=True)
-            made[stored] = write(folder / stored, stored)
-        found[precision] = GraphFolder(folder / stored, replace(made[stored], precision=precision), threads)
-    return found
-
-
-def _writer(model: Any, runtime: Runtime, workload: Workload, *, progress: bool) -> Callable[[Path, str], Export]:
-    """What writes the graphs of a model in a precision."""
-    how: dict[str, Any] = {"pad_id": workload.pad_id, "types": workload.items[0].token_type_ids is not None}
-    some = workload.items[:_CALIBRATED_ON]
-    return lambda folder, stored: write_graphs(model, folder, runtime, stored, some, **how, progress=progress)
-
-
-def torch_over(model: Any, workload: Workload, batch_size: int) -> Run:
-    """What runs a model in torch over the workload, in its batches."""
-    batches = workload.tensors(workload.as_served(batch_size))
-    return Run(lambda batch, record: forward_all(model, [batch], record), [(batch,) for batch in batches])
-
-
-def graphs_over(made: GraphFolder, workload: Workload, batch_size: int) -> Run:
-    """What runs an exported model over the workload, in its batches."""
-    batches = []
-    for rows in workload.as_served(batch_size):
-        some = [workload.items[i] for i in rows]
-        arrays = padded(some, workload.pad_id)
-        batches.append((arrays["input_ids"], arrays.get("token_type_ids"), [len(item) for item in some]))
-    return Run(made.graphs(made.export.ways[0]), batches)

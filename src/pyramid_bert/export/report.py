@@ -15,7 +15,7 @@ from ..counting import steps_shown
 from ..errors import PyramidError
 from ..text.batches import Encoded
 from ..text.labels import Labels
-from ..text.metrics import metrics_of
+from ..text.metrics import agreement, metrics_of
 from .classifier import ExportedClassifier
 
 _TIMED, _ROUNDS = 256, 3
@@ -36,6 +36,7 @@ class ExportReport:
         after: Metrics of the exported one.
         speedup: How many times faster it is than the model that was exported, in torch, both on length-sorted batches.
         slow: What is slow on this processor, in a sentence; None if nothing is.
+        doubt: How the texts differ from those that the model was trained on, in a sentence; None if they do not.
     """
 
     folder: Path
@@ -48,6 +49,7 @@ class ExportReport:
     after: dict[str, float] = field(default_factory=dict)
     speedup: float | None = None
     slow: str | None = None
+    doubt: str | None = None
 
     @property
     def classifier(self) -> ExportedClassifier:
@@ -83,7 +85,7 @@ def measure(
     return replace(
         report,
         rows=len(items),
-        agreement=_agreement(before, after),
+        agreement=agreement(before, after),
         largest_change=float(np.abs(before - after).max()),
         before=_metrics(known, labels, before),
         after=_metrics(known, labels, after),
@@ -95,13 +97,6 @@ def _metrics(known: Labels, labels: Sequence[Any] | None, logits: Any) -> dict[s
     """The metrics by name, none without labels. A correlation with a constant is undefined: it counts 0."""
     found = {} if labels is None else metrics_of(known, labels, logits)
     return {name: value if math.isfinite(value) else 0.0 for name, value in found.items()}
-
-
-def _agreement(before: Any, after: Any) -> float:
-    if before.shape[1] > 1:
-        return float((before.argmax(1) == after.argmax(1)).mean())
-    varies = before.std() > 0 and after.std() > 0
-    return float(np.corrcoef(before[:, 0], after[:, 0])[0, 1]) if varies else float(np.allclose(before, after))
 
 
 def check_loss(report: ExportReport, tolerance: float) -> None:

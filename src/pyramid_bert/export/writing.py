@@ -27,15 +27,14 @@ from ..text.labels import RECORD
 from ..text.sampling import shuffled
 from ..training import quiet_transformers
 from .calibration import arrivals
-from .classifier import HALVES, ExportedClassifier
-from .record import FILE, GRAPHS, SENSITIVITY, TOKENIZER, Export, Way
+from .classifier import ExportedClassifier
+from .record import FILE, GRAPHS, HALVES, SENSITIVITY, TOKENIZER, Export, Way
 from .report import ExportReport, check_loss, measure
+from .texts import check_calibration, check_kind_of_texts, doubt_about
 
 # What the folder of an exported model may hold: exporting replaces it, and must not delete anything else.
 WRITTEN = (FILE, RECORD, TOKENIZER, SENSITIVITY, FRONT, GRAPHS)
-LEAST_TEXTS = 50
 _CALIBRATED_ON = 300  # at most, and never more than half of the texts
-_MOST_UNKNOWN = 0.2
 
 
 def export(
@@ -59,48 +58,36 @@ def export(
     items = _sample(classifier, texts, labels)
     calibrates = precision == "int8" and chosen.calibrates
     if calibrates:
-        check_calibration(classifier.tokenizer, items)
+        check_calibration(classifier, items)
     check_exportable(classifier)
     order = shuffled(len(items), 0)
     head = order[: min(_CALIBRATED_ON, len(items) // 2)] if calibrates else []
     held_out = sorted(set(order) - set(head))
     truth = None if labels is None else [labels[i] for i in held_out]
     with quiet_transformers(), only_writer(target), replacing_folder(target) as scratch:
-        made = write_folder(classifier, scratch, chosen, precision, [items[i] for i in head], progress=progress)
+        number = graphs_to_write(classifier.model, precision, _pyramids(classifier))
+        with steps_shown("writing graphs", number, shown=progress) as step:
+            made = write_folder(classifier, scratch, chosen, precision, [items[i] for i in head], after_each=step)
         exported = ExportedClassifier.load(scratch)  # what cannot be read back is not written
         report = measure(classifier, exported, [items[i] for i in held_out], truth, progress=progress)
         if not force:
             check_loss(report, tolerance)
+        report = replace(report, slow=chosen.slow(precision), doubt=doubt_about(classifier, items))
         replace(made, measured=report.to_dict()).save(scratch)
-    return replace(report, folder=target, slow=chosen.slow(precision))
+    return replace(report, folder=target)
 
 
 def _sample(classifier: Any, texts: Sequence[Any] | None, labels: Sequence[Any] | None) -> list[Encoded]:
-    """The texts, encoded; raises for labels that do not fit them."""
+    """The texts, encoded; raises if they do not fit the model, or their labels."""
     if texts is None:
         if labels is not None:
             raise DataError("labels need texts; give both, or neither")
         return []
     items: list[Encoded] = classifier.encode(texts)
+    check_kind_of_texts(classifier, items)
     if labels is not None:
         classifier.known_labels().targets(labels, texts=len(items))
     return items
-
-
-def check_calibration(tokenizer: Any, items: Sequence[Encoded]) -> None:
-    """Raises if these texts cannot tell how numbers are spread inside the model."""
-    if len(items) < LEAST_TEXTS:
-        raise DataError(
-            f"int8 needs at least {LEAST_TEXTS} texts like those that the model will be used on, got {len(items)}; "
-            "give more, or use precision fp32 or bf16"
-        )
-    ids = [number for item in items for number in item.input_ids]
-    unknown = ids.count(tokenizer.unk_token_id) / len(ids)
-    if unknown > _MOST_UNKNOWN:
-        raise DataError(
-            f"{unknown:.0%} of the tokens of these texts are unknown to the model: they are of another kind than those "
-            "it was trained on; give texts like those that it will be used on"
-        )
 
 
 def check_exportable(classifier: Any) -> None:
@@ -109,7 +96,9 @@ def check_exportable(classifier: Any) -> None:
     if not getattr(classifier.tokenizer, "is_fast", False):
         raise UnsupportedModelError("this model has a tokenizer in Python only, which an exported model cannot run")
     if family.how.halves.halves != HALVES:
-        raise UnsupportedModelError(f"models of the family {family.model_type!r} cannot be exported; those of BERT can")
+        raise UnsupportedModelError(
+            f"models of the family {family.model_type!r} cannot be exported: its layers run as a whole"
+        )
     if model.dtype != torch.float32 or model.device.type != "cpu":
         raise UnsupportedModelError(
             f"only models in float32 on the CPU are exported, this one is in {model.dtype} on {model.device}; load it "
@@ -120,26 +109,41 @@ def check_exportable(classifier: Any) -> None:
 
 
 def write_folder(
-    classifier: Any, folder: Path, runtime: Runtime, precision: str, items: Sequence[Encoded], *, progress: bool = False
+    classifier: Any,
+    folder: Path,
+    runtime: Runtime,
+    precision: str,
+    items: Sequence[Encoded],
+    *,
+    after_each: Callable[[], object] | None = None,
 ) -> Export:
     """Writes a classifier to a folder, and returns what its `exported.json` says.
 
     The arguments are those of `write_graphs`.
     """
-    tokenizer, settings, front = classifier.tokenizer, classifier.settings, classifier.front
-    known = classifier.known_labels()
+    tokenizer, front, known = classifier.tokenizer, classifier.front, classifier.known_labels()
     tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
     if front is not None:
         front.save(folder)
-    others = [] if front is None else [point.settings for point in front.points if point.settings != settings]
-    about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id}
     types = "token_type_ids" in tokenizer.model_input_names and reads_types(classifier.model)
-    about |= {"types": types, "pyramids": [settings, *others]}
-    made = write_graphs(classifier.model, folder, runtime, precision, items, **about, progress=progress)
+    about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id, "types": types, "pyramids": _pyramids(classifier)}
+    made = write_graphs(classifier.model, folder, runtime, precision, items, **about, after_each=after_each)
     record = {"format": 1, "classes": known.classes, "numbered": known.numbered}
     write_text(folder / RECORD, json.dumps({**record, "max_length": classifier.max_length}, ensure_ascii=False))
     made.save(folder)
     return made
+
+
+def _pyramids(classifier: Any) -> list[PyramidConfig | None]:
+    """The pyramids that a classifier can run as, first the one that it is."""
+    points = () if classifier.front is None else classifier.front.points
+    return list(dict.fromkeys([classifier.settings, *(point.settings for point in points)]))
+
+
+def graphs_to_write(model: Any, precision: str, pyramids: Sequence[PyramidConfig | None] | None = None) -> int:
+    """How often `write_graphs` calls `after_each`: once for each graph, and in int8 once more."""
+    _, stretches = _ways(model, pyramids)
+    return len(stretches) * (2 if precision == "int8" else 1)
 
 
 def write_graphs(
@@ -152,7 +156,7 @@ def write_graphs(
     pad_id: int = 0,
     types: bool = False,
     pyramids: Sequence[PyramidConfig | None] | None = None,
-    progress: bool = False,
+    after_each: Callable[[], object] | None = None,
 ) -> Export:
     """Writes the graphs of a model, and returns how they belong together.
 
@@ -165,40 +169,42 @@ def write_graphs(
         pad_id: The padding token.
         types: Whether the model reads token types.
         pyramids: The pyramids that it can run as; None for what it is.
-        progress: Show a progress bar.
+        after_each: Called after each graph, for a progress bar.
     """
-    ways, stretches = _ways(model, [pyramid_settings(model)] if pyramids is None else pyramids, runtime.suffix)
+    ways, stretches = _ways(model, pyramids, runtime.suffix)
+    step = after_each or (lambda: None)
     if any(way.pyramid is not None and way.pyramid.metric == "sensitivity" for way in ways):
         np.save(folder / SENSITIVITY, base_model(model).sensitivity.float().cpu().numpy())
     made = Export(
         runtime=runtime.name,
         precision="fp32",
+        family=family_of(model).model_type,
         layers=model.config.num_hidden_layers,
         positions=positions_of(model),
+        width=model.config.hidden_size,
+        outputs=model.config.num_labels,
         pad_id=pad_id,
         types=types,
         reads_positions=family_of(model).how.reads_positions,
         ways=ways,
     )
-    number = len(stretches) * (2 if precision == "int8" else 1)
-    with steps_shown("writing graphs", number, shown=progress) as step:
-        with torch.no_grad():
-            for file, stretch in stretches.items():
-                given = example(stretch, model.config.hidden_size, types=types, positions=made.reads_positions)
-                runtime.functions.write(stretch, given, folder / file)
-                step()
-        if precision == "int8":
-            _quantize(folder, made, runtime, items, model.config.hidden_size, step)
+    with torch.no_grad():
+        for file, stretch in stretches.items():
+            given = example(stretch, model.config.hidden_size, types=types, positions=made.reads_positions)
+            runtime.functions.write(stretch, given, folder / file)
+            step()
+    if precision == "int8":
+        _quantize(folder, made, runtime, items, model.config.hidden_size, step)
     return replace(made, precision=precision)
 
 
 def _ways(
-    model: Any, pyramids: Sequence[PyramidConfig | None], suffix: str
+    model: Any, pyramids: Sequence[PyramidConfig | None] | None, suffix: str = ""
 ) -> tuple[tuple[Way, ...], dict[str, Stretch]]:
     """The ways in which a model runs as each of these pyramids, and its stretches by file; equal ones are one file."""
     base, layers = base_model(model), model.config.num_hidden_layers
     ways, files, stretches = [], dict[Any, str](), dict[str, Stretch]()
-    for settings in pyramids:
+    for settings in [pyramid_settings(model)] if pyramids is None else pyramids:
         running = settings or PyramidConfig(schedule=Schedule.constant(1.0), cls_only=False)
         cls_only = running.cls_only and has_head(model)
         plan, _ = plan_and_reducer(running, [None] * layers, HALVES, base, cls_only=cls_only)

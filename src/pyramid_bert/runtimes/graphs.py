@@ -6,20 +6,23 @@ Graphs take and give numpy arrays. The loop, the selection and the reductions ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.compiled import threads_at_most
 from ..core.loop import Half, Plan, Recorder, Step, run
 from ..core.reducer import Reducer
 from ..core.tokens import Tokens
+from ..errors import CheckpointError
 from .blas import one_thread
 
 # A compiled graph: arrays by name -> arrays, which may be overwritten by the next call of the same thread.
 Graph = Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]
-Place = tuple[int, Half]
+End = tuple[int, Half]  # the layer and half after which a stretch ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,16 +32,18 @@ class Graphs:
     Attributes:
         plan: Which steps a pass takes.
         reducer: Which tokens stay; None if none are ever reduced.
-        stretches: The place (layer, half) after which each stretch ends -> its graph, in order. The last gives logits.
+        stretches: The end of each stretch -> its graph, in order. The last gives logits.
         types: Whether the first graph takes token types.
         positions: Whether the other graphs take the positions of tokens.
+        threads: Of the compiled loops; with a number, BLAS has one thread. None for as many as torch would use.
     """
 
     plan: Plan
     reducer: Reducer | None
-    stretches: dict[Place, Graph]
+    stretches: dict[End, Graph]
     types: bool
     positions: bool = False
+    threads: int | None = None
 
     def __call__(
         self,
@@ -64,11 +69,16 @@ class Graphs:
         record = Recorder() if record is None else record
         record.start(tokens, n)
         halves = _Running(self, types if types is not None or not self.types else np.zeros_like(ids))
-        run(tokens, self.plan.steps(counts, seed=seed), halves, self._reduce, record)
+        # What is recorded multiplies matrices as well. Without a limit, only choosing is kept to one thread.
+        with threads_at_most(self.threads), nullcontext() if self.threads is None else one_thread():
+            run(tokens, self.plan.steps(counts, seed=seed), halves, self._reduce, record)
         assert halves.answer is not None
         return halves.answer
 
     def _reduce(self, tokens: Tokens, step: Step) -> Any:
+        if (step.number, step.half) not in self.stretches:
+            at = f"{step.half} of layer {step.number}" if step.number else "input"
+            raise CheckpointError(f"tokens are reduced after the {at}, where no graph ends; export the model again")
         assert self.reducer is not None
         with one_thread():
             return self.reducer(tokens, step)

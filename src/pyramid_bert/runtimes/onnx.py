@@ -114,15 +114,22 @@ def load(file: Path, precision: str = "fp32", threads: int | None = None) -> Onn
 
 
 class OnnxGraph:
-    """A graph that runs on the CPU. Threads may share it."""
+    """A graph that runs on the CPU. Threads may share it.
+
+    Attributes:
+        inputs: Their names.
+        widths: The last dimension of each output, None where it may be any.
+    """
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._names = [put.name for put in session.get_inputs()]
+        self.inputs = [put.name for put in session.get_inputs()]
+        last = [put.shape[-1] for put in session.get_outputs()]
+        self.widths = [width if isinstance(width, int) else None for width in last]
 
     def __call__(self, given: dict[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
         """The outputs."""
-        found: Sequence[NDArray[Any]] = self._session.run(None, {name: given[name] for name in self._names})
+        found: Sequence[NDArray[Any]] = self._session.run(None, {name: given[name] for name in self.inputs})
         return found
 
 

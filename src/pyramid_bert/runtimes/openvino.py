@@ -84,15 +84,25 @@ def load(file: Path, precision: str = "fp32", threads: int | None = None) -> Ope
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "bf16" if lower else "f32"}
     if threads is not None:
         hints["INFERENCE_NUM_THREADS"] = str(threads)
-    return OpenVinoGraph(_core().compile_model(file, "CPU", hints))
+    try:
+        return OpenVinoGraph(_core().compile_model(file, "CPU", hints))
+    except RuntimeError as error:  # many lines on where it was raised, and what is wrong last
+        raise RuntimeError(str(error).strip().splitlines()[-1]) from error
 
 
 class OpenVinoGraph:
-    """A compiled graph. Threads may share it: each has its own request, with the memory of its inputs and outputs."""
+    """A compiled graph. Threads may share it: each has its own request, with the memory of its inputs and outputs.
+
+    Attributes:
+        inputs: Their names.
+        widths: The last dimension of each output, None where it may be any.
+    """
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
-        self._names = [put.get_any_name() for put in compiled.inputs]
+        self.inputs = [put.get_any_name() for put in compiled.inputs]
+        last = [list(output.partial_shape)[-1] for output in compiled.outputs]
+        self.widths = [None if width.is_dynamic else width.get_length() for width in last]
         self._of_thread = local()
 
     def __call__(self, given: dict[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
@@ -100,7 +110,7 @@ class OpenVinoGraph:
         request = getattr(self._of_thread, "request", None)
         if request is None:
             request = self._of_thread.request = self._compiled.create_infer_request()
-        inputs = {name: np.ascontiguousarray(given[name]) for name in self._names}
+        inputs = {name: np.ascontiguousarray(given[name]) for name in self.inputs}
         found = request.infer(inputs, share_inputs=True, share_outputs=True)
         return [found[output] for output in self._compiled.outputs]
 

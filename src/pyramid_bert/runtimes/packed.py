@@ -124,7 +124,7 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
         >>> optimization_of(model), optimization_of(unoptimize(model))
         ('packed', None)
     """
-    check_optimization(how)
+    _check_optimization(how)
     linear = _linear_layers(model)
     if not linear:
         raise PyramidError(f"{type(model).__name__} has no encoder layers to optimize; give a transformers model")
@@ -147,8 +147,8 @@ def optimize(model: Any, how: Optimization = "packed") -> Any:
     return model
 
 
-def check_optimization(how: str) -> None:
-    """Raises unless this processor has an optimization."""
+def _check_optimization(how: str) -> None:
+    """Raises unless there is such an optimization, and this processor has it."""
     if how not in _KINDS:
         raise UnknownNameError("optimization", how, _KINDS)
     if how == "bf16" and not _has_bf16():

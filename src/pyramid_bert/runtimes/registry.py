@@ -1,9 +1,9 @@
 """The table of runtimes that a model can be exported to: a name, its module, and what it can do. No torch.
 
 A module has `write(stretch, example, file)`, which needs torch, `quantize(source, target, rows)`,
-`load(file, precision, threads)`, which returns a `graphs.Graph`, `check(precision)`, which raises what this machine or
-environment lacks, `check_writing(precision)`, which raises what it lacks for writing, and `slow(precision)`, which says
-what will be slow on it.
+`load(file, precision, threads)`, which returns a `graphs.Graph` with the names of its `inputs` and the `widths` of its
+outputs, `check(precision)`, which raises what this machine or environment lacks, `check_writing(precision)`, which
+raises what it lacks for writing, and `slow(precision)`, which says what will be slow on it.
 """
 
 from __future__ import annotations

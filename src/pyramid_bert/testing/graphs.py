@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..families import family_of, positions_of, pyramid_encoder
-from ..runtimes.graphs import Graph, Graphs, Place
+from ..runtimes.graphs import End, Graph, Graphs
 from ..runtimes.stretches import Stretch, stretches_of
 
 
@@ -20,7 +20,7 @@ def run_as_stretches(pyramid: Any, batch: Mapping[str, Tensor]) -> Tensor:
     encoder = pyramid_encoder(pyramid)
     assert encoder is not None
     stretches = stretches_of(pyramid, encoder.plan, positions_of(pyramid))
-    ends: dict[Place, Graph] = {}
+    ends: dict[End, Graph] = {}
     for stretch in stretches:
         last = stretch.parts[-1]
         ends[last.number, last.half] = _graph(stretch)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ..boundary import read_object
 from ..checks import check_choice, check_number
-from ..errors import CheckpointError, DataError, shown
+from ..errors import CheckpointError, DataError, PyramidError, shown
+from .kind import TextKind
 
 Where = Callable[[int], str]  # the place of a row, as error messages name it: "train.csv, row 3" for row 2
 RECORD = "classifier.json"  # the file of a saved classifier that names its classes
@@ -226,6 +227,11 @@ def read_record(path: str | Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} is damaged: numbered is {shown(record['numbered'])}; {_TRAIN_AGAIN}")
     if longest is not None:
         check_number(f"{file}: max_length", longest, 2, hint=_TRAIN_AGAIN, whole=True, error=CheckpointError)
+    if (texts := record.get("texts")) is not None:
+        try:
+            TextKind.from_dict(texts)
+        except PyramidError as error:
+            raise CheckpointError(f"{file} is damaged: {error}; {_TRAIN_AGAIN}") from error
     return record
 
 

@@ -74,3 +74,20 @@ def metrics_of(known: Labels, labels: Sequence[Any], logits: NDArray[Any]) -> di
     if known.classes is None:
         return regression_metrics(known.targets(labels), logits[:, 0].tolist())
     return classification_metrics(known.targets(labels), logits.argmax(axis=1).tolist(), known.outputs)
+
+
+def agreement(before: NDArray[Any], after: NDArray[Any]) -> float:
+    """The share of rows to which two outputs (n, classes) give the same label; of numbers, (n, 1), the correlation.
+
+    Numbers that are all the same have no correlation: then it is 1 if both outputs are equal, and 0 if not.
+
+    Example:
+        >>> agreement(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 0.0]]))
+        0.5
+        >>> agreement(np.array([[1.0], [1.0]]), np.array([[1.0], [2.0]]))
+        0.0
+    """
+    if before.shape[1] > 1:
+        return float((before.argmax(1) == after.argmax(1)).mean())
+    varies = before.std() > 0 and after.std() > 0
+    return float(np.corrcoef(before[:, 0], after[:, 0])[0, 1]) if varies else float(np.allclose(before, after))

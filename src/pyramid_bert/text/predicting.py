@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,3 +156,15 @@ def listed(texts: Iterable[Any]) -> list[Any]:
     """The texts as a list, or the encoded ones as they are."""
     is_encoded = isinstance(texts, list) and texts and isinstance(texts[0], Encoded)
     return texts if is_encoded else check_texts(texts)  # type: ignore[return-value]
+
+
+def check_score(score: str | None) -> None:
+    """Raises unless this is the one score that is left, and warns that the argument is deprecated."""
+    if score is None:
+        return
+    if score != "confidence":
+        raise PyramidError(
+            f"the score must be 'confidence', got {score!r}; covering radii were removed as scores because they find "
+            "flips no better than confidence (docs/theory.md); leave score out"
+        )
+    warnings.warn("score is deprecated: confidence is the only score; leave it out", DeprecationWarning, stacklevel=3)

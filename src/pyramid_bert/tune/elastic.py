@@ -25,10 +25,10 @@ from ..progress import Bar
 from ..resuming import START_OVER, check_same_run, run_text
 from ..schedule.base import Schedule
 from ..text.batches import Encoded
-from ..text.metrics import metrics_of
+from ..text.metrics import agreement, metrics_of
 from ..training import Levels, TrainSettings
 from .candidates import Method
-from .judge import agreement, divergences, outputs_for
+from .judge import divergences, outputs_for
 from .rehearsal import check_rows, held_out_rows
 from .search import TARGETS, check_dense
 from .solver import SpeedupOf, check_speedup
@@ -184,7 +184,7 @@ def _front(
             outputs = run(settings, items)
             distance = float(divergences(target, outputs).mean())
             if distance < nearest or speed == 1:
-                nearest, best, agreed = distance, settings, _or_0(agreement(target, outputs))
+                nearest, best, agreed = distance, settings, agreement(target.numpy(), outputs.numpy())
             bar.advance(task)
         if points and best == before:
             continue
@@ -197,8 +197,3 @@ def _front(
 def _everything(settings: PyramidConfig) -> PyramidConfig:
     """The same selection with nothing to select: every token stays."""
     return settings.replace(schedule=Schedule.constant(1.0), rest_from=None, skip=())
-
-
-def _or_0(value: float) -> float:
-    """0 for a correlation with a constant, which is not a number."""
-    return value if math.isfinite(value) else 0.0

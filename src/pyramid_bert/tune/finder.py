@@ -201,8 +201,7 @@ class Finder:
     def _keep(self, settings: PyramidConfig) -> PyramidClassifier:
         """The classifier with these settings; passes it on if it is not the one that was passed on last."""
         pyramidize(self._pyramid, config=settings)
-        labels, length = self._dense.labels, self._dense.max_length
-        made = PyramidClassifier(self._pyramid, self._dense.tokenizer, labels=labels, max_length=length)
+        made = self._dense.with_model(self._pyramid)
         if self._on_best is not None and settings != self._best:
             self._on_best(made)
         self._best = settings

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ..text.batches import Encoded, sorted_batches
 from ..text.labels import Labels
-from ..text.metrics import metrics_of
+from ..text.metrics import agreement, metrics_of
 from ..text.sampling import shuffled
-from .judge import agreement, divergences, outputs_for
+from .judge import divergences, outputs_for
 
 Interval = tuple[float, float]
 _DEVIATIONS = 1.96  # of a 95 % interval
@@ -84,9 +84,10 @@ def compared(known: Labels, labels: Sequence[Any] | None, dense: Tensor, pyramid
             intervals[name] = {
                 side: jackknife(values[0][side], [one[side] for one in values[1:]]) for side in values[0]
             }
+    agreed = agreement(dense.numpy(), pyramid.numpy())
     if known.classes is None:
-        left_out = [agreement(dense[list(rows)], pyramid[list(rows)]) for rows in _groups(every)]
-        intervals["agreement"] = {"pyramid": jackknife(agreement(dense, pyramid), left_out)}
+        left_out = [agreement(*(x[rows].numpy() for x in (dense, pyramid))) for rows in _groups(every)]
+        intervals["agreement"] = {"pyramid": jackknife(agreed, left_out)}
     else:
         same = dense.argmax(1) == pyramid.argmax(1)
         intervals["agreement"] = {"pyramid": wilson(int(same.sum()), len(same))}
@@ -100,7 +101,7 @@ def compared(known: Labels, labels: Sequence[Any] | None, dense: Tensor, pyramid
         rows=len(dense),
         dense_metrics=found.get("dense"),
         metrics=found.get("pyramid"),
-        agreement=agreement(dense, pyramid),
+        agreement=agreed,
         divergence=float(divergences(dense, pyramid).mean()),
         intervals=intervals,
     )

@@ -155,18 +155,6 @@ def cls_distances(dense: Tensor, other: Tensor) -> Tensor:
     return 1 - F.cosine_similarity(dense, other, dim=1)
 
 
-def agreement(dense: Tensor, other: Tensor) -> float:
-    """The share of rows to which both give the same label; the correlation of their outputs for a regressor.
-
-    Example:
-        >>> agreement(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
-        0.5
-    """
-    if dense.shape[1] == 1:
-        return float(torch.corrcoef(torch.cat([dense, other], 1).T.double())[0, 1])
-    return float((dense.argmax(1) == other.argmax(1)).double().mean())
-
-
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
     """Trials on equally many rows, nearest to the dense model first."""
     return sorted(trials, key=lambda trial: trial.divergence)

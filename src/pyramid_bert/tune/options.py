@@ -9,9 +9,9 @@ from typing import Any
 
 from ..config import PyramidConfig
 from ..errors import OutOfReachError
+from ..runtimes.places import Place
 from .candidates import described
 from .held_out import Interval
-from .places import Place
 
 _MUCH_FASTER = 1.25
 _TOGETHER = 1.1  # pyramids whose ideal speed-ups differ by less are one search
@@ -82,11 +82,11 @@ def choose(options: Sequence[Option], wanted: float, metric: str | None = None) 
             f"{most.over_c:.2f}x: {most.name}, agreement {100 * most.agreement:.1f}; ask for less, or allow more time, "
             "runtimes or precisions"
         )
-    nearest = max(enough, key=lambda option: (_worth(option.agreement), option.over_c))
+    nearest = max(enough, key=lambda option: (option.agreement, option.over_c))
     if metric is None or nearest.metrics is None:
         return nearest
-    as_near = [option for option in enough if option is nearest or _worth(option.agreement) >= nearest.interval[0]]
-    return max(as_near, key=lambda one: (_worth((one.metrics or {}).get(metric)), _worth(one.agreement), one.over_c))
+    as_near = [option for option in enough if option is nearest or option.agreement >= nearest.interval[0]]
+    return max(as_near, key=lambda one: (_worth((one.metrics or {}).get(metric)), one.agreement, one.over_c))
 
 
 def _worth(number: float | None) -> float:
@@ -104,8 +104,8 @@ def pareto_front(options: Sequence[Option]) -> list[Option]:
         [1, 3]
     """
     front: list[Option] = []
-    for option in sorted(options, key=lambda one: (-one.over_c, -_worth(one.agreement))):
-        if not front or _worth(option.agreement) > _worth(front[-1].agreement):
+    for option in sorted(options, key=lambda one: (-one.over_c, -one.agreement)):
+        if not front or option.agreement > front[-1].agreement:
             front.append(option)
     return front[::-1]
 
@@ -131,7 +131,7 @@ def pyramids_needed(dense: Sequence[Option], wanted: float) -> dict[Place, float
 
     def is_better(other: Option, one: Option) -> bool:
         is_fast = other.over_c >= min(wanted, _MUCH_FASTER * one.over_c)
-        return is_fast and _worth(other.agreement) >= _worth(one.interval[0])
+        return is_fast and other.agreement >= one.interval[0]
 
     slow = (one for one in dense if one.over_c < wanted)
     return {one.place: wanted / one.over_c for one in slow if not any(is_better(other, one) for other in dense)}

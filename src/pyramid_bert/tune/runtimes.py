@@ -26,10 +26,12 @@ from ..config import PyramidConfig
 from ..counting import steps_shown
 from ..errors import DataError, OutOfReachError
 from ..export.classifier import ExportedClassifier, GraphFolder
-from ..export.ledger import Run, graphs_over, in_torch, stored_as, torch_over, written
+from ..export.ready import BatchRunner, Writer, everywhere, graphs_everywhere, runner, stored_in
 from ..export.record import Export
-from ..export.writing import check_calibration, check_exportable, write_folder
+from ..export.texts import check_calibration, check_kind_of_texts
+from ..export.writing import check_exportable, write_folder
 from ..files import replacing_folder
+from ..runtimes.places import ANY, BASELINE, TORCH, Place, places_of
 from ..runtimes.registry import Runtime, get_runtime
 from ..text.sampling import shuffled
 from ..text.tables import Text
@@ -38,7 +40,6 @@ from .finder import rows_held_out
 from .held_out import compared
 from .judge import outputs_for
 from .options import Option, choose, pareto_front, pyramids_needed, searches
-from .places import ANY, BASELINE, Place, places_of
 from .search import check_rows, find_pyramid
 from .solver import check_speedup
 from .speed import Counted, rows_to_time
@@ -134,7 +135,7 @@ def find_runtime(
     check_number("batch_size", batch_size, 1, whole=True)
     metric = check_rows(classifier, texts, labels, metric, held_out)
     places = places_of(runtime, precisions)
-    if any(name != "torch" for name, _ in places):
+    if any(name != TORCH for name, _ in places):
         check_exportable(classifier)
     how: dict[str, Any] = {"metric": metric, "held_out": held_out, "batch_size": batch_size, "methods": methods}
     with TemporaryDirectory() as scratch:
@@ -148,7 +149,7 @@ class _Ready:
 
     place: Place
     settings: PyramidConfig | None
-    run: Run
+    run: BatchRunner
     answers: Callable[[], Tensor]  # (n, classes), of the held-out rows
     save: Callable[[Path], object]
 
@@ -178,6 +179,7 @@ class RuntimeFinder:
         self._dense, self._scratch = classifier, scratch
         self._how, self._progress = dict(how), progress
         self._every: Any = classifier.encode(texts)
+        check_kind_of_texts(classifier, self._every)
         self._labels = labels
         order = shuffled(len(self._every), 0)
         self.rows = rows_held_out(how["held_out"], len(order))
@@ -211,12 +213,12 @@ class RuntimeFinder:
 
     def _without_scales(self, places: Sequence[Place], *, named: bool) -> dict[Place, str]:
         """The places whose scales these texts cannot tell, and why; raises if int8 was `named` and is nowhere else."""
-        wanting = [place for place in places if place[1] == "int8" and place[0] != "torch"]
+        wanting = [place for place in places if place[1] == "int8" and place[0] != TORCH]
         wanting = [place for place in wanting if get_runtime(place[0]).calibrates]
         if not wanting:
             return {}
         try:
-            check_calibration(self._dense.tokenizer, self._some)
+            check_calibration(self._dense, self._some)
         except DataError as error:
             if named and not any(place[1] == "int8" for place in places if place not in wanting):
                 raise
@@ -269,27 +271,25 @@ class RuntimeFinder:
 
     def _seconds_to_write(self, places: Sequence[Place]) -> float:
         """How long writing a model for all these places takes, going by those that were written."""
-        return sum(self._writing.get(place, 0.0) for place in {(name, stored_as(how)) for name, how in places})
+        return sum(self._writing.get(place, 0.0) for place in set(map(stored_in, places)))
 
     def _prepared(self, classifier: PyramidClassifier, places: Sequence[Place]) -> Iterator[_Ready]:
         """A classifier in all these places."""
         folder = self._scratch / str(len(list(self._scratch.iterdir())))
-        folder.mkdir()
-        for name in dict.fromkeys(runtime for runtime, _ in places):
-            wanted = [precision for runtime, precision in places if runtime == name]
-            if name == "torch":
-                for precision, model in in_torch(classifier.model, wanted).items():
-                    yield self._in_torch(classifier, precision, model)
-            else:
-                made = written(folder / name, wanted, self._writer(classifier, get_runtime(name)))
-                for precision, graphs in made.items():
-                    yield self._exported(classifier, (name, precision), graphs)
+        graphs = graphs_everywhere(classifier.model, places)
+        with steps_shown("writing graphs", graphs, shown=self._progress and graphs > 0) as step:
+            for place, made in everywhere(classifier.model, places, folder, self._writer(classifier, step)):
+                yield (
+                    self._in_torch(classifier, place, made)
+                    if place[0] == TORCH
+                    else self._exported(classifier, place, made)
+                )
 
-    def _in_torch(self, classifier: PyramidClassifier, precision: str, model: Any) -> _Ready:
+    def _in_torch(self, classifier: PyramidClassifier, place: Place, model: Any) -> _Ready:
         return _Ready(
-            place=("torch", precision),
+            place=place,
             settings=classifier.settings,
-            run=torch_over(model, self._workload, self._batch_size),
+            run=runner(model, self._workload, self._batch_size),
             answers=lambda: outputs_for(model, self._items, self._pad_id, self._batch_size),
             save=classifier.save,
         )
@@ -306,17 +306,17 @@ class RuntimeFinder:
         return _Ready(
             place=place,
             settings=classifier.settings,
-            run=graphs_over(made, self._workload, self._batch_size),
+            run=runner(made, self._workload, self._batch_size),
             answers=lambda: torch.from_numpy(exported.predict_logits(self._items, batch_size=self._batch_size)),
             save=save,
         )
 
-    def _writer(self, classifier: PyramidClassifier, runtime: Runtime) -> Callable[[Path, str], Export]:
+    def _writer(self, classifier: PyramidClassifier, step: Callable[[], object]) -> Writer:
         some = self._some[:_CALIBRATED_ON]
 
-        def write(folder: Path, stored: str) -> Export:
+        def write(folder: Path, runtime: Runtime, stored: str) -> Export:
             start, place = time.monotonic(), (runtime.name, stored)
-            made = write_folder(classifier, folder, runtime, stored, some, progress=self._progress)
+            made = write_folder(classifier, folder, runtime, stored, some, after_each=step)
             self._writing[place] = max(self._writing.get(place, 0.0), time.monotonic() - start)
             return made
 

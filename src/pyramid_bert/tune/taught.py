@@ -195,8 +195,7 @@ def _recorded(record: Path, run: Mapping[str, Any]) -> Choice | None:
 
 def pyramid_of(dense: PyramidClassifier, settings: PyramidConfig) -> PyramidClassifier:
     """A copy of the dense classifier as a pyramid."""
-    model = pyramidize(copy.deepcopy(dense.model), config=settings)
-    return PyramidClassifier(model, dense.tokenizer, labels=dense.labels, max_length=dense.max_length)
+    return dense.with_model(pyramidize(copy.deepcopy(dense.model), config=settings))
 
 
 def _choose(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
 
 from ..checks import check_choice
 from ..errors import PyramidError
-from ..runtimes.packed import OPTIMIZATIONS, check_optimization
-from ..runtimes.registry import RUNTIMES, get_runtime
+from .packed import OPTIMIZATIONS, optimize
+from .registry import RUNTIMES, get_runtime
 
 Place = tuple[str, str]  # runtime and precision
 
-BASELINE: Place = ("torch", "fp32")  # of the dense model: baseline c
-PRECISIONS = {"torch": ("fp32", *OPTIMIZATIONS)} | {name: one.precisions for name, one in RUNTIMES.items()}
-ANY = "auto"
+TORCH, ANY = "torch", "auto"
+BASELINE: Place = (TORCH, "fp32")  # of the dense model: baseline c
+PRECISIONS = {TORCH: ("fp32", *OPTIMIZATIONS)} | {name: one.precisions for name, one in RUNTIMES.items()}
 
 
 def places_of(runtime: str = ANY, precisions: Sequence[str] | None = None) -> list[Place]:
@@ -44,7 +47,8 @@ def places_of(runtime: str = ANY, precisions: Sequence[str] | None = None) -> li
 
 
 def _check_place(runtime: str, precision: str) -> None:
-    if runtime != "torch":
+    if runtime != TORCH:
         get_runtime(runtime).check_writing(precision)
     elif precision != "fp32":
-        check_optimization(precision)
+        how: Any = precision
+        optimize(nn.ModuleList([nn.Linear(8, 8)]), how)  # a build of torch may lack what the processor has
