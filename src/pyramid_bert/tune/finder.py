@@ -171,7 +171,7 @@ class Finder:
         others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
         return Search(
             classifier=classifier,
-            settings=settings,
+            settings=classifier.settings or settings,  # as its family runs them
             wanted=speedup,
             target=target,
             ideal=self._ideal() if settings.schedule.is_adaptive else counted(settings),
