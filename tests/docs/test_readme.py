@@ -7,6 +7,7 @@ import pytest
 
 import pyramid_bert
 from pyramid_bert.cli import COMMANDS
+from pyramid_bert.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,8 +25,16 @@ def deep_model_dir(tmp_path, tiny_bert, tokenizer):
     return tmp_path / "bert"
 
 
+@pytest.fixture
+def own_families():
+    """Takes families that a test registers out of the table again."""
+    before = list(FAMILIES)
+    yield
+    FAMILIES[:] = before
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page, deep_model_dir, tmp_path, monkeypatch, capsys):
+def test_python_blocks_run(page, deep_model_dir, tmp_path, monkeypatch, capsys, own_families):
     monkeypatch.chdir(tmp_path)
     names = {
         "path": str(deep_model_dir),
