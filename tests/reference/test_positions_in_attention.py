@@ -8,7 +8,7 @@ import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
 from pyramid_bert import Schedule, pyramidize, restore
-from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.loop import Pass, Recorder
 from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import CheckpointError, UnsupportedModelError
 from pyramid_bert.families import FAMILIES, base_model
@@ -134,6 +134,35 @@ def test_the_vector_of_cls_is_that_after_the_last_norm():
         wanted = model(**batch, output_hidden_states=True).hidden_states[-1][:, 0]
         pyramidize(model, Schedule.constant(1.0))(**batch, pyramid_pass=this)
     torch.testing.assert_close(this.cls, wanted, atol=1e-5, rtol=0)
+
+
+# ---- what selectors compare ----
+
+
+class Compared(Recorder):
+    """Keeps the tokens of the first reduction before it, after the norm of the layer, and as the selector sees them."""
+
+    def ran(self, step, tokens):
+        if step.keep is not None and not hasattr(self, "normed"):
+            norm = step.layer.mlp_norm if hasattr(step.layer, "mlp_norm") else step.layer.post_attention_layernorm
+            self.hidden, self.normed = tokens.hidden, norm(tokens.hidden)
+
+    def reduced(self, step, decision, tokens):
+        if not hasattr(self, "seen"):
+            self.seen, self.kept = decision.candidates.hidden, tokens.hidden
+
+
+@pytest.mark.parametrize(("model_type", "config"), [("modernbert", {}), ("eurobert", {"classifier_pooling": "bos"})])
+def test_pre_norm_models_compare_tokens_after_a_norm_and_keep_them_before(model_type, config):
+    model, record = pyramidize(tiny(model_type, **config), Schedule.exponential(0.5, 2), reduce="drop"), Compared()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():  # norms that change more than those of a new model
+            if name.endswith("norm.weight"):
+                weight.mul_(3)
+        model(**batch_of(model, (24, 24)), pyramid_pass=Pass(record))
+    torch.testing.assert_close(record.seen, record.normed)
+    assert (record.seen - record.hidden).abs().max() > 0.1
+    assert torch.equal(record.kept[:, 0], record.hidden[:, 0])
 
 
 # ---- projections of relative positions ----
