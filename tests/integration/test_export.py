@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from importlib.metadata import distribution
 from io import StringIO
 from pathlib import Path
@@ -21,7 +22,7 @@ from pyramid_bert import ExportedClassifier, PyramidClassifier, PyramidError, Sc
 from pyramid_bert.bench.workload import Workload
 from pyramid_bert.cli.ledgers import runtime_tables
 from pyramid_bert.errors import DataError, MissingExtraError
-from pyramid_bert.export import calibration
+from pyramid_bert.export import calibration, ledger, report, writing
 from pyramid_bert.export.calibration import arrivals
 from pyramid_bert.export.classifier import GraphFolder
 from pyramid_bert.export.ledger import RuntimeLedger, Timed, measure_runtimes
@@ -44,6 +45,25 @@ def saved(trained, tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def bars(monkeypatch):
+    """The bars of a call in their order: title, steps in all, and steps that were taken."""
+    shown = []
+
+    @contextmanager
+    def watched(title, total, **_):
+        shown.append([title, total, 0])
+
+        def step():
+            shown[-1][2] += 1
+
+        yield step
+
+    for module in (writing, report, ledger):
+        monkeypatch.setattr(module, "steps_shown", watched)
+    return shown
+
+
 def test_what_changed_is_measured(trained, tmp_path):
     clf, texts, labels = trained
     report = clf.export(tmp_path / "fast", texts=texts, labels=labels)
@@ -58,10 +78,11 @@ def test_what_changed_is_measured(trained, tmp_path):
     assert (without["rows"], without["agreement"], without["speedup"]) == (0, None, None)
 
 
-def test_int8(trained, tmp_path):
+def test_int8(trained, tmp_path, bars):
     pytest.importorskip("nncf", reason="NNCF is not installed: pip install 'pyramid-bert[openvino]'")
     clf, texts, labels = trained
     report = clf.export(tmp_path / "small", precision="int8", texts=texts, labels=labels, force=True)
+    assert bars == [["writing graphs", 6, 6], ["measuring, in turn", 8, 8]]
     assert report.rows == 60  # the other half told the scales
     assert report.agreement > 0.9
     assert 1e-4 < report.largest_change < 1  # it is another precision, and no other model
@@ -260,19 +281,6 @@ def test_a_package_that_is_missing(saved, sentiment_files, tmp_path, capsys, mon
     assert not (tmp_path / "new").exists()
 
 
-def test_a_killed_export_leaves_nothing_and_can_be_given_again(saved, tmp_path):
-    words = list(map(str, [sys.executable, "-m", "pyramid_bert", "export", saved, "--out", tmp_path / "fast"]))
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
-        while not list(tmp_path.glob(".*unfinished*/stretch-*")) and process.poll() is None:
-            time.sleep(0.005)
-        process.kill()
-    assert process.returncode == -9
-    assert not (tmp_path / "fast").exists()
-    assert subprocess.run(words, capture_output=True).returncode == 0
-    assert ExportedClassifier.load(tmp_path / "fast").predict(["a fine film"]) is not None
-    assert [path.name for path in tmp_path.iterdir()] == ["fast"]
-
-
 # What an exported model needs beside this package, with what these packages need themselves.
 ENOUGH = ("numpy", "numba", "llvmlite", "tokenizers")  # and the runtime
 ALONE = """
@@ -345,11 +353,13 @@ def test_percentiles_of_single_texts(monkeypatch):
     assert "…" not in shown
 
 
-def test_all_runtimes_are_measured_in_turn(tiny_bert):
+def test_all_runtimes_are_measured_in_turn(tiny_bert, bars):
     dense = tiny_bert(layers=2)
     pyramid = pyramidize(copy.deepcopy(dense), Schedule.exponential(0.3, 1))
     rows = Workload.synthetic([12, 20] * 30, vocabulary=dense.config.vocab_size)
     ledger = measure_runtimes(dense, pyramid, rows, batch_size=20, rounds=2)
+    assert [title for title, *_ in bars] == ["writing graphs", "measuring, in turn"]
+    assert all(total == taken for _, total, taken in bars)
     found = {(entry.runtime, entry.precision, entry.side): entry for entry in ledger.entries}
     assert {("torch", "fp32"), ("openvino", "fp32")} <= {name[:2] for name in found}
     assert len(found) == len(ledger.entries) == 2 * len({name[:2] for name in found})
