@@ -9,9 +9,12 @@ which gives the same numbers up to rounding and is faster, also when every token
 
 from __future__ import annotations
 
+import math
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
@@ -27,6 +30,7 @@ from .halves import States, TwoHalves, Votes, fire_hooks
 from .reading import SelfAttention
 
 _PADDING = 1  # the position of padding, in every MPNet
+_SIDE, _FAR = 16, 128  # buckets of each sign, and the distance from which on they are one
 # Where the attention maps of a call go, if it wants them.
 _maps: ContextVar[list[Tensor] | None] = ContextVar("attention maps of a call", default=None)
 
@@ -68,8 +72,7 @@ class MPNetHalves(TwoHalves):
 def _relative_bias(base: Any, places: Tensor) -> Tensor:
     """The bias (B, H, N, N) of scores between tokens at `places` (B, N)."""
     farthest = base.config.max_position_embeddings
-    distances = torch.arange(-farthest, farthest + 1, device=places.device)
-    buckets = MPNetEncoder.relative_position_bucket(distances)
+    buckets = torch.tensor(buckets_of_distances(farthest), device=places.device)
     table = base.encoder.relative_attention_bias(buckets).T  # (H, distances)
     index = places[:, None, :] - places[:, :, None] + farthest  # (B, N, N): from each query to each key
     return table[:, index].transpose(0, 1)
@@ -100,6 +103,22 @@ class MPNetPyramidEncoder(PyramidEncoder):
         if not return_dict:
             return tuple(value for value in (hidden, all_states, all_maps) if value is not None)
         return BaseModelOutput(cast(Any, hidden), cast(Any, all_states), cast(Any, all_maps))
+
+
+@cache
+def buckets_of_distances(farthest: int) -> list[int]:
+    """The bucket of each distance from -`farthest` to `farthest`: where a key stands, seen from a query.
+
+    As `MPNetEncoder.relative_position_bucket` computes them. Plain numbers are constants of exported graphs: other
+    runtimes round logarithms differently, and some distances stand at the edge of a bucket.
+    """
+    exact = _SIDE // 2
+    distances = np.arange(-farthest, farthest + 1)
+    apart = np.abs(distances)
+    share = np.log(np.maximum(apart, 1).astype(np.float32) / exact) / math.log(_FAR / exact)
+    far = np.minimum(exact + (share * (_SIDE - exact)).astype(np.int64), _SIDE - 1)
+    found: list[int] = (np.where(apart < exact, apart, far) + _SIDE * (distances > 0)).tolist()
+    return found
 
 
 def check_mpnet(encoder: Any) -> None:
