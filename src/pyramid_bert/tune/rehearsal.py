@@ -20,10 +20,10 @@ from ..errors import DataError
 from ..families import pyramidize
 from ..progress import Bar
 from ..text.batches import Encoded
-from ..text.inference import Outputs
+from ..text.inference import Outputs, outputs_of
 from ..text.sampling import shuffled
 from ..training import TrainingData, TrainSettings, finetune
-from .judge import divergences, outputs_for
+from .judge import divergences
 
 LEAST_ROWS = 200  # fewer tell candidates apart by chance
 _HELD_OUT, _MOST_HELD_OUT = 5, 512  # one row in 5 judges the candidates
@@ -120,7 +120,8 @@ class Rehearsals:
 
     def _judge(self) -> float:
         items, pad_id = [self._items[i] for i in self._judged_on], self._dense.tokenizer.pad_token_id
-        found = outputs_for(self._model, items, pad_id, self._settings.eval_batch_size)
+        how: dict[str, Any] = {"batch_size": self._settings.eval_batch_size, "bf16": self._settings.bf16}
+        found = outputs_of(self._model, items, pad_id, **how).logits  # as exact as what the dense model gave
         distances = divergences(self._outputs.logits[self._judged_on], found, among=self._outputs.logits)
         return float(torch.nan_to_num(distances, nan=float("inf")).mean())
 
