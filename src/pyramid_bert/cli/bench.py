@@ -84,13 +84,15 @@ def run(args: argparse.Namespace) -> None:
 
     from ..bench.ledger import measure
     from ..bench.models import model_pair
-    from ..families import pyramidize
+    from ..families import FAMILIES, pyramidize
     from ..families.loading import model_folder
     from ..front import Front, settings_at
     from ..runtimes.packed import optimize
 
     if args.threads:
         torch.set_num_threads(args.threads)
+    if args.family and args.family not in (types := [family.model_type for family in FAMILIES]):
+        raise UsageError(f"--family must be one of {', '.join(types)}, got {args.family!r}")
     settings, device = options.pyramid_settings_from(args), options.device_from(args)
     with options.named_by_options():
         how: dict[str, Any] = {"texts": table is not None, "family": args.family or "bert"}
