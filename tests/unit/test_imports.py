@@ -21,6 +21,7 @@ LAYERS = [
     {"families"},
     {"runtimes"},
     {"text"},
+    {"ranking"},
     {"training", "bench"},
     {"certificate", "front"},
     {"explain", "parameters"},
