@@ -49,6 +49,8 @@ class PyramidConfig:
             this layer. Changes logits, unless it is the last layer. The schedule must be done by then.
         skip: Numbers of layers that are left out, as in a model with fewer layers. A layer that is left out reduces
             nothing; the next one that runs then reduces to its own length.
+        spread: A model without a head gives a vector for every input token: that of the token that represents it, so
+            that a mean over tokens counts each of them. Otherwise it gives only the tokens that are left.
         seed: Seed of the selector "random" in evaluation.
 
     Example:
@@ -68,6 +70,7 @@ class PyramidConfig:
     cls_only: bool = True
     rest_from: int | None = None
     skip: tuple[int, ...] = ()
+    spread: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class PyramidConfig:
         check_number("seed", self.seed, 0, 2**31 - 1, whole=True)
         check_flag("weighted", self.weighted)
         check_flag("cls_only", self.cls_only)
+        check_flag("spread", self.spread)
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
         object.__setattr__(self, "skip", _layer_numbers("skip", self.skip))
@@ -223,7 +227,7 @@ class PyramidConfig:
         """A JSON-ready dict from which `from_dict` makes an equal config."""
         data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         data["skip"] = list(self.skip)
-        for name in ("rest_from", "skip"):  # not written while unused, as in versions without them
+        for name in ("rest_from", "skip", "spread"):  # not written while unused, as in versions without them
             if not data[name]:
                 del data[name]
         return {"format": FORMAT_VERSION, **data, "schedule": self.schedule.to_dict()}

@@ -40,7 +40,7 @@ VALID = [
 def test_the_defaults():
     choosing = {"selector": "coreset", "centers_per_step": 1, "metric": "euclidean", "within": None, "seed": 0}
     reducing = {"reduce": "merge", "weighted": False, "placement": "middle", "cls_only": True}
-    resting = {"rest_from": None, "skip": ()}
+    resting = {"rest_from": None, "skip": (), "spread": False}
     found = dataclasses.asdict(PyramidConfig(schedule=EXPONENTIAL))
     assert found == {"schedule": found["schedule"], **choosing, **reducing, **resting}
     explicit = PyramidConfig(schedule=EXPONENTIAL, reduce="drop", placement="end")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import UnsupportedModelError
 from .loop import Halves, Pass, Plan, run
+from .record import Both, Slots
 from .reducer import Reducer
 from .tokens import Tokens
 
@@ -25,6 +26,7 @@ class PyramidEncoder(nn.Module):
         plan: Which steps a pass takes.
         reducer: Which tokens stay at a step.
         replaces: Removed tokens are overwritten by copies of kept ones, so the length stays (the paper's pyramid*).
+        spreads: The output has a vector for every input token: that of the token that represents it.
         seed: Seed of random choices in evaluation.
         owner: The model that contains this encoder.
         replaced: The encoder that this one replaces.
@@ -41,6 +43,7 @@ class PyramidEncoder(nn.Module):
         reducer: Reducer,
         *,
         replaces: bool,
+        spreads: bool = False,
         seed: int,
         owner: Any,
         replaced: Any,
@@ -56,7 +59,7 @@ class PyramidEncoder(nn.Module):
         self.plan = plan
         self.reducer = reducer
         self.selector = reducer.selector
-        self.replaces = replaces
+        self.replaces, self.spreads = replaces, spreads
         self.weighted = reducer.how != "drop" and not replaces
         self.by_sensitivity = reducer.space.owner is not None
         self.seed = seed
@@ -72,7 +75,7 @@ class PyramidEncoder(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def run(self, hidden: Tensor, mask: Tensor | None, this: Pass | None = None, *, whole: bool = False) -> Tensor:
-        """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes only CLS.
+        """The output of the last layer: (B, l_L, D), (B, 1, D) when it computes only CLS, (B, N, D) when it spreads.
 
         Args:
             hidden: (B, N, D) embeddings, CLS first.
@@ -82,11 +85,13 @@ class PyramidEncoder(nn.Module):
         """
         this = Pass() if this is None else this
         tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense)
-        this.record.start(tokens, hidden.shape[1])
+        slots = Slots() if self.spreads else None
+        record = this.record if slots is None else Both(this.record, slots)
+        record.start(tokens, hidden.shape[1])
         seed = self.seed
         if self.training and self.selector.name == "random":
             seed = int(torch.randint(2**31, ()))
         steps = (this.plan or self.plan).steps(tokens.counts, dense=this.dense, whole=whole or this.whole, seed=seed)
-        hidden = run(tokens, steps, self.family, self.reducer, this.record).hidden
+        hidden = run(tokens, steps, self.family, self.reducer, record).hidden
         this.cls = hidden[:, 0]
-        return hidden
+        return hidden if slots is None else slots.spread(hidden)

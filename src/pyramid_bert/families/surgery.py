@@ -56,10 +56,14 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
             else f"{verb} more than the CLS vector, so no token can be dropped"
         )
         raise UnsupportedModelError(f"{type(model).__name__} {why}; supported: {family.supported}")
-    if bare:
+    if config.spread and not bare:
+        raise UnsupportedModelError(
+            f"spread=True is for models without a head, and {type(model).__name__} reads only CLS; leave it out"
+        )
+    if bare and not config.spread:
         warnings.warn(
-            f"a pyramid of {type(model).__name__} returns only the tokens that are left: read its CLS vector; a mean "
-            "over tokens, as in sentence-transformers, is not the dense model's",
+            f"a pyramid of {type(model).__name__} returns only the tokens that are left: read its CLS vector, or give "
+            "spread=True for a mean over tokens, as in sentence-transformers",
             stacklevel=3,
         )
     encoder = encoder_of(model)
@@ -77,7 +81,15 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
     )
     replaces = config.reduce == "replace"
     pyramid = family.stand_in(
-        layers, family.halves, plan, reducer, replaces=replaces, seed=config.seed, owner=base, replaced=encoder
+        layers,
+        family.halves,
+        plan,
+        reducer,
+        replaces=replaces,
+        spreads=config.spread,
+        seed=config.seed,
+        owner=base,
+        replaced=encoder,
     )
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     if config.placement == "input":
