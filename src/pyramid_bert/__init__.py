@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .errors import PyramidError
     from .export.classifier import ExportedClassifier
     from .families.hub import is_pyramid, pyramid_settings, pyramidize, restore
+    from .reranker import PyramidReranker
     from .runtimes.packed import optimize, unoptimize
     from .schedule.base import Schedule
     from .schedule.paper_table import PAPER_TABLE
@@ -40,6 +41,7 @@ _HOMES = {
     "PyramidClassifier": "classifier",
     "PyramidConfig": "config",
     "PyramidError": "errors",
+    "PyramidReranker": "reranker",
     "Schedule": "schedule",
     "adaptive_schedule_for_speedup": "tune.schedules",
     "is_pyramid": "families.hub",
@@ -62,6 +64,7 @@ __all__ = [
     "PyramidClassifier",
     "PyramidConfig",
     "PyramidError",
+    "PyramidReranker",
     "Schedule",
     "__version__",
     "adaptive_schedule_for_speedup",

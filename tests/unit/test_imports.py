@@ -27,6 +27,7 @@ LAYERS = [
     {"explain", "parameters"},
     {"export"},
     {"classifier"},
+    {"reranker"},
     {"tune"},
     {"demo"},
     {"lab"},

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ..boundary import one_line
 from ..errors import DataError, NoDataError, shown
+from ..text.batches import is_unicode
 from ..text.tables import cell_in, iterate_rows, text_in
 
 Found = TypeVar("Found", bound=Mapping[str, Any])
@@ -181,6 +182,9 @@ def check_list(query: Any, documents: Any) -> tuple[str, list[str]]:
             raise DataError(f"document {number} is not a text, got {shown(document)}")
         if not document.strip():
             raise DataError(f"document {number} is empty; leave it out")
+    for text in (query, *listed):
+        if not text.isascii() and not is_unicode(text):
+            raise DataError(f"a text holds half of a character, {shown(text)}; read its file as UTF-8")
     return query, listed
 
 
