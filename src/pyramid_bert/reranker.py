@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,13 +80,12 @@ class PyramidReranker(WithSpeed):
         """
         check_path("folder", folder)
         how: dict[str, Any] = {"attn_implementation": attn_implementation, "device": device, "dtype": dtype}
+        chosen = activation or saved_activation(folder)
         if is_exported(folder) and all(value is None for value in how.values()):  # without torch
-            saved = named_in({"activation_fn": read_record(folder).get("activation")}, str(folder))
-            return cls(ExportedClassifier.load(folder), activation=activation or saved or "sigmoid")
+            return cls(ExportedClassifier.load(folder), activation=chosen)
         from .classifier import PyramidClassifier
 
-        saved = _saved_activation(folder)
-        return cls(PyramidClassifier.load(folder, **how), activation=activation or saved or "sigmoid")
+        return cls(PyramidClassifier.load(folder, **how), activation=chosen)
 
     @classmethod
     def from_pretrained(
@@ -100,9 +100,8 @@ class PyramidReranker(WithSpeed):
         """A reranker from any model, to be trained if its head is new; see `PyramidClassifier.from_pretrained`."""
         from .classifier import PyramidClassifier
 
-        saved = _saved_activation(path)
-        made = PyramidClassifier.from_pretrained(path, schedule, selector, **parameters)
-        return cls(made, activation=activation or saved or "sigmoid")
+        chosen = activation or saved_activation(path)
+        return cls(PyramidClassifier.from_pretrained(path, schedule, selector, **parameters), activation=chosen)
 
     def score(
         self, query: str, documents: Iterable[str], *, batch_size: int = 32, progress: bool = False
@@ -115,9 +114,26 @@ class PyramidReranker(WithSpeed):
             batch_size: Documents at a time.
             progress: Show a progress bar.
         """
-        items = self.encode(query, documents)
+        return self.score_lists([(query, documents)], batch_size=batch_size, progress=progress)[0]
+
+    def score_lists(
+        self, lists: Iterable[tuple[str, Iterable[str]]], *, batch_size: int = 32, progress: bool = False
+    ) -> list[NDArray[Any]]:
+        """The scores of the documents of several queries. Documents of all lists run together, sorted by length.
+
+        Args:
+            lists: Queries with their documents.
+            batch_size: Documents at a time.
+            progress: Show a progress bar.
+        """
+        encoded = [self.encode(query, documents) for query, documents in lists]
+        items = [item for one in encoded for item in one]
+        if not items:
+            raise DataError("no lists given; give at least one query with its documents")
         logits = self.classifier.predict_logits(items, batch_size=batch_size, progress=progress)
-        return activated(logits[:, 0], self.activation)
+        scores = activated(logits[:, 0], self.activation)
+        ends = list(accumulate(map(len, encoded)))
+        return [scores[end - len(one) : end] for end, one in zip(ends, encoded, strict=True)]
 
     def rank(
         self, query: str, documents: Iterable[str], top_k: int | None = 10, *, batch_size: int = 32
@@ -221,8 +237,10 @@ def _pairs_of(tokenizer: Any, longest: int) -> Pairs:
     return Pairs(backend, longest, types="token_type_ids" in tokenizer.model_input_names)
 
 
-def _saved_activation(path: str | Path) -> Activation | None:
-    """The activation that a folder names; raises for a CrossEncoder that is more than a sequence classifier."""
+def saved_activation(path: str | Path) -> Activation:
+    """The activation that a folder names, else sigmoid; raises for a CrossEncoder that is no sequence classifier."""
+    if is_exported(path):
+        return named_in({"activation_fn": read_record(path).get("activation")}, str(path)) or "sigmoid"
     from .families.loading import model_folder
 
     folder = model_folder(path)
@@ -236,7 +254,7 @@ def _saved_activation(path: str | Path) -> Activation | None:
             )
         if (named := named_in(data, str(file))) is not None:
             return named
-    return None
+    return "sigmoid"
 
 
 def _check_modules(folder: Path) -> None:
