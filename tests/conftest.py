@@ -15,6 +15,7 @@ from pyramid_bert.core import compiled
 from pyramid_bert.core.loop import Pass
 from pyramid_bert.core.record import Radii, Trace
 from pyramid_bert.runtimes import packed
+from pyramid_bert.testing import tiny_model
 from pyramid_bert.text.batches import Encoded
 
 # Derandomised: a red run can be repeated. No deadline: how long an example takes is nothing to assert.
@@ -74,22 +75,39 @@ def tiny_bert():
     return make
 
 
-# What the config of a family needs beyond the sizes below.
-_OF_FAMILY = {"big_bird": {"block_size": 2, "num_random_blocks": 1}, "performer": {"num_features": 32}}
+# What tiny models of a family need, or what shows more.
+_OF_FAMILY = {
+    "albert": {"embedding_size": 8, "num_hidden_groups": 2},
+    "big_bird": {"attention_type": "original_full"},  # blocks depend on the width of the batch
+    "deberta-v2": {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+    },
+    "electra": {"embedding_size": 8},
+    "eurobert": {"classifier_pooling": "bos", "num_key_value_heads": 1},
+    "modernbert": {"local_attention": 8},
+    "performer": {"num_features": 32},
+}
 
 
 @pytest.fixture(scope="session")
-def tiny_of():
+def family_config():
+    """Gives the keys of the config that tiny models of a family need, or that show more."""
+    return lambda family: _OF_FAMILY.get(family.model_type, {})
+
+
+@pytest.fixture(scope="session")
+def tiny_of(family_config):
     """Makes small random classifiers of a row of the table of families, in evaluation mode and without dropout."""
 
-    def make(family, **settings):
-        sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-        sizes |= {"intermediate_size": 24, "max_position_embeddings": 64, "initializer_range": 0.2, "num_labels": 3}
-        sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        config = family.config(**{**sizes, **_OF_FAMILY.get(family.model_type, {}), **settings})
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            return family.classifier(config).eval()
+    def make(family, *, dropout=0.0, **settings):
+        blocks = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
+        usual = blocks if family.model_type == "big_bird" else family_config(family)
+        return tiny_model(family, {"num_hidden_layers": 2, **usual, **settings}, dropout=dropout)
 
     return make
 

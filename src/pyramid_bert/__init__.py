@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from .cost import Cost, space_reduction
     from .errors import PyramidError
     from .export.classifier import ExportedClassifier
+    from .families.family import Family, How, Where
     from .families.hub import is_pyramid, pyramid_settings, pyramidize, restore
+    from .families.saved import register_family
     from .reranker import PyramidReranker
     from .runtimes.packed import optimize, unoptimize
     from .schedule.base import Schedule
@@ -37,12 +39,15 @@ _HOMES = {
     "Certificate": "certificate",
     "Cost": "cost",
     "ExportedClassifier": "export.classifier",
+    "Family": "families.family",
+    "How": "families.family",
     "PAPER_TABLE": "schedule",
     "PyramidClassifier": "classifier",
     "PyramidConfig": "config",
     "PyramidError": "errors",
     "PyramidReranker": "reranker",
     "Schedule": "schedule",
+    "Where": "families.family",
     "adaptive_schedule_for_speedup": "tune.schedules",
     "is_pyramid": "families.hub",
     "k_center_greedy": "core.coreset",
@@ -50,6 +55,7 @@ _HOMES = {
     "optimize": "runtimes.packed",
     "pyramid_settings": "families.hub",
     "pyramidize": "families.hub",
+    "register_family": "families.saved",
     "restore": "families.hub",
     "schedule_for_speedup": "tune.schedules",
     "space_reduction": "cost",
@@ -61,11 +67,14 @@ __all__ = [
     "Certificate",
     "Cost",
     "ExportedClassifier",
+    "Family",
+    "How",
     "PyramidClassifier",
     "PyramidConfig",
     "PyramidError",
     "PyramidReranker",
     "Schedule",
+    "Where",
     "__version__",
     "adaptive_schedule_for_speedup",
     "is_pyramid",
@@ -74,6 +83,7 @@ __all__ = [
     "optimize",
     "pyramid_settings",
     "pyramidize",
+    "register_family",
     "restore",
     "schedule_for_speedup",
     "space_reduction",

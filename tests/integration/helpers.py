@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from pyramid_bert import PyramidClassifier, Schedule
 from pyramid_bert.cli import main
 from pyramid_bert.core.reducer import Reducer, Space
-from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.families import family_of, pyramid_encoder
 from pyramid_bert.runtimes.graphs import Graphs
 from pyramid_bert.runtimes.stretches import example, stretches_of
 from pyramid_bert.training import PyramidTrainer
@@ -71,14 +71,15 @@ def stopped_at(step, *, escapes=True):
 
 def graphs_of(model, longest, compiled):
     """A pyramid as graphs; `compiled` makes a graph out of a stretch and an example of its inputs."""
-    encoder = pyramid_encoder(model)
+    encoder, positions = pyramid_encoder(model), family_of(model).how.reads_positions
     found = {}
     for stretch in stretches_of(model, encoder.plan, longest):
         end = stretch.parts[-1]
         with torch.no_grad():
-            found[end.number, end.half] = compiled(stretch, example(stretch, model.config.hidden_size, types=True))
+            given = example(stretch, model.config.hidden_size, types=True, positions=positions)
+            found[end.number, end.half] = compiled(stretch, given)
     reducer = encoder.reducer
     if encoder.by_sensitivity:
         held = SimpleNamespace(sensitivity=encoder.owner[0].sensitivity.numpy())
         reducer = Reducer(reducer.selector, reducer.knobs, Space(reducer.space.metric, (held,)), reducer.how)
-    return Graphs(encoder.plan, reducer, found, types=True)
+    return Graphs(encoder.plan, reducer, found, types=True, positions=positions)

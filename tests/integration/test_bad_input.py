@@ -9,7 +9,7 @@ from transformers import BertForTokenClassification
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
 from pyramid_bert.errors import CheckpointError, DataError, PyramidError, UnknownNameError, UnsupportedModelError
-from pyramid_bert.families.bert import key_mask
+from pyramid_bert.families.attention import key_mask
 
 SCHEDULE = Schedule.constant(0.5)
 

@@ -12,7 +12,7 @@ from pyramid_bert.core.record import Trace
 from pyramid_bert.core.selectors import Ranker, get_selector, selector_names
 from pyramid_bert.errors import UnsupportedModelError
 from pyramid_bert.families import pyramid_encoder
-from pyramid_bert.families.bert import key_mask
+from pyramid_bert.families.attention import key_mask
 
 LAYERS = 4
 LENGTHS = (24, 17, 24, 9, 5, 2, 1)

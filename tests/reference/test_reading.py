@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pyramid_bert import PyramidConfig, Schedule, optimize, pyramidize
 from pyramid_bert.cost import Cost
 from pyramid_bert.families import sizes_of
-from pyramid_bert.families.reading import can_read_without_keys, read_without_keys
+from pyramid_bert.families.reading import SelfAttention, can_read_without_keys, read_without_keys
 from pyramid_bert.lab.performer.model import PerformerConfig
 
 LAYERS, LENGTHS = 4, (24, 17, 9, 2, 1)
@@ -47,6 +47,11 @@ def test_the_logits_are_those_with_keys_and_values(
     torch.testing.assert_close(logits_of(model, batch), with_keys.detach(), atol=tolerance, rtol=0)
 
 
+def parts_of(attention):
+    names = (attention.query, attention.key, attention.value)
+    return SelfAttention(attention, *names, attention.num_attention_heads, attention.scaling, attention.dropout.p)
+
+
 @pytest.mark.parametrize("heads", [1, 4, 8])
 @torch.no_grad()
 def test_context_and_weights_are_those_of_transformers(biased_bert, heads):
@@ -55,7 +60,7 @@ def test_context_and_weights_are_those_of_transformers(biased_bert, heads):
     bias = hidden.new_zeros(3, 1, 1, 7)
     bias[1, ..., 4:] = torch.finfo(torch.float64).min
     bias[2, ..., 1] = 1.5
-    context, weights = read_without_keys(attention, hidden, bias)
+    context, weights = read_without_keys(parts_of(attention), hidden, bias)
     expected, all_weights = attention(hidden, attention_mask=bias)
     torch.testing.assert_close(context, expected[:, :1], atol=1e-12, rtol=0)
     torch.testing.assert_close(weights, all_weights[:, :, :1], atol=1e-12, rtol=0)
@@ -142,15 +147,15 @@ def test_packed_weights_read_without_keys_and_rounded_ones_with_them(can_optimiz
     can_optimize(how)
     model = optimize(tiny_bert(), how)
     attention = model.bert.encoder.layer[0].attention.self
-    assert can_read_without_keys(attention, torch.randn(1, 3, 32)) is reads
+    assert can_read_without_keys(parts_of(attention), torch.randn(1, 3, 32)) is reads
 
 
 def test_training_runs_as_it_did(tiny_bert):
     attention, hidden = tiny_bert().bert.encoder.layer[0].attention.self, torch.randn(1, 3, 32)
-    assert not can_read_without_keys(attention, hidden)  # its weights learn
+    assert not can_read_without_keys(parts_of(attention), hidden)  # its weights learn
     with torch.no_grad():
-        assert can_read_without_keys(attention, hidden)
-        assert not can_read_without_keys(attention.train(), hidden)  # dropout
+        assert can_read_without_keys(parts_of(attention), hidden)
+        assert not can_read_without_keys(parts_of(attention.train()), hidden)  # dropout
     attention.eval().requires_grad_(False)
-    assert can_read_without_keys(attention, hidden)
-    assert not can_read_without_keys(attention, hidden.requires_grad_())
+    assert can_read_without_keys(parts_of(attention), hidden)
+    assert not can_read_without_keys(parts_of(attention), hidden.requires_grad_())

@@ -75,8 +75,9 @@ def small_encoder(layers, placement, schedule=None, selector="coreset", m=1):
     )
     layers, family = nn.ModuleList(layers), Mixing()
     plan, reducer = plan_and_reducer(config, list(layers), family.halves, None, cls_only=False)
-    dense = SimpleNamespace(config=None)
-    return PyramidEncoder(layers, family, plan, reducer, replaces=True, seed=0, owner=None, replaced=dense).eval()
+    dense, owner = nn.Module(), SimpleNamespace(config=None)
+    dense.layer = layers
+    return PyramidEncoder(family, plan, reducer, replaces=True, seed=0, owner=owner, replaced=dense).eval()
 
 
 def proved(layers, placement, head):

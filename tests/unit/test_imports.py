@@ -29,6 +29,7 @@ LAYERS = [
     {"classifier"},
     {"reranker"},
     {"tune"},
+    {"testing"},
     {"demo"},
     {"lab"},
     {"cli"},
@@ -40,7 +41,7 @@ NO_RANK = len(LAYERS)
 # A schedule can be asked for by its speed: the import stands inside the method that does it.
 UPWARD_ON_PURPOSE = {("schedule", "tune")}
 
-KNOW_TRANSFORMERS = {"families", "training", "bench", "lab"}
+KNOW_TRANSFORMERS = {"families", "training", "bench", "testing", "lab"}
 NO_TORCH = {"errors", "version", "checks", "cores", "boundary", "files", "progress", "resuming", "estimator"}
 NO_TORCH |= {"schedule", "cost"}
 

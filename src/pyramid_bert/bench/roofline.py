@@ -73,7 +73,7 @@ class Roofline:
 
 def measure_roofline(model: Any) -> Roofline:
     """Measures this machine for `model`."""
-    linear = [part for part in layers_of(model).modules() if isinstance(part, nn.Linear)]
+    linear = [part for part in nn.ModuleList(layers_of(model)).modules() if isinstance(part, nn.Linear)]
     largest = max(linear, key=lambda part: part.weight.numel())
     weights = sum(part.weight.numel() for part in linear)
     form = optimization_of(model) or "fp32"

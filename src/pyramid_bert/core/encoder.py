@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UnsupportedModelError
-from .loop import Halves, Pass, Plan, run
-from .record import Both, Slots
+from .loop import Both, Halves, Pass, Plan, Recorder, run
+from .record import Slots
 from .reducer import Reducer
 from .tokens import Tokens
+
+# For models that pass on no keywords: the options of the calls under way, each with the id of the module called.
+HANDED_OVER: ContextVar[tuple[tuple[int, Pass], ...]] = ContextVar("pyramid_passes", default=())
 
 
 class PyramidEncoder(nn.Module):
     """A stack of encoder layers in which later layers see fewer tokens.
 
-    Takes over the `layer` list of the encoder it replaces and adds no parameter. It keeps no state of a call, so
-    threads can share a model.
+    Takes over the modules of the encoder it replaces, under their names, and adds no parameter. It keeps no state of a
+    call, so threads can share a model.
 
     Args:
-        layer: The layers.
         family: How they run.
         plan: Which steps a pass takes.
         reducer: Which tokens stay at a step.
@@ -34,10 +37,11 @@ class PyramidEncoder(nn.Module):
 
     # What a family adds for a selection at the input.
     at_input: Any = None
+    # Hooks of a family on the model around this encoder.
+    hooks: tuple[Any, ...] = ()
 
     def __init__(
         self,
-        layer: nn.ModuleList,
         family: Halves,
         plan: Plan,
         reducer: Reducer,
@@ -49,9 +53,10 @@ class PyramidEncoder(nn.Module):
         replaced: Any,
     ) -> None:
         super().__init__()
-        plan.schedule.check(len(layer))
-        self.layer = layer
-        self.config = replaced.config
+        plan.schedule.check(len(plan.layers))
+        for name, part in replaced.named_children():
+            self.add_module(name, part)
+        self.config = owner.config
         # In tuples, so that torch does not register modules a second time.
         self.owner: tuple[Any] = (owner,)
         self.replaced: tuple[Any] = (replaced,)
@@ -74,7 +79,15 @@ class PyramidEncoder(nn.Module):
         return super().__call__(*args, **kwargs)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def run(self, hidden: Tensor, mask: Tensor | None, this: Pass | None = None, *, whole: bool = False) -> Tensor:
+    def run(
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        this: Pass | None = None,
+        *,
+        whole: bool = False,
+        also: Recorder | None = None,
+    ) -> Tensor:
         """The output of the last layer: (B, l_L, D), (B, 1, D) when it computes only CLS, (B, N, D) when it spreads.
 
         Args:
@@ -82,16 +95,20 @@ class PyramidEncoder(nn.Module):
             mask: (B, N) bool, True for real tokens; None when all are.
             this: The options of this call.
             whole: Compute every token of the last layer, whatever `this` says.
+            also: A recorder beside that of `this`.
         """
-        this = Pass() if this is None else this
-        tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense)
+        handed_over = HANDED_OVER.get()
+        this = this or (handed_over[-1][1] if handed_over else Pass())
+        tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense, owner=self.owner[0])
         slots = Slots() if self.spreads else None
-        record = this.record if slots is None else Both(this.record, slots)
+        record = this.record if also is None else Both(this.record, also)
+        record = record if slots is None else Both(record, slots)
         record.start(tokens, hidden.shape[1])
         seed = self.seed
         if self.training and self.selector.name == "random":
             seed = int(torch.randint(2**31, ()))
         steps = (this.plan or self.plan).steps(tokens.counts, dense=this.dense, whole=whole or this.whole, seed=seed)
-        hidden = run(tokens, steps, self.family, self.reducer, record).hidden
-        this.cls = hidden[:, 0]
-        return hidden if slots is None else slots.spread(hidden)
+        this.tokens = run(tokens, steps, self.family, self.reducer, record)
+        last: Tensor = this.tokens.hidden
+        this.cls = last[:, 0]
+        return last if slots is None else slots.spread(last)

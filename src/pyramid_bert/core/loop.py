@@ -95,6 +95,29 @@ class Recorder:
         """Called after each reduction, with the tokens that are left."""
 
 
+@dataclass(frozen=True)
+class Both(Recorder):
+    """Two recorders of one pass."""
+
+    first: Recorder
+    second: Recorder
+
+    def start(self, tokens: Tokens, n: int) -> None:
+        """Tells both."""
+        self.first.start(tokens, n)
+        self.second.start(tokens, n)
+
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """Tells both."""
+        self.first.ran(step, tokens)
+        self.second.ran(step, tokens)
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """Tells both."""
+        self.first.reduced(step, decision, tokens)
+        self.second.reduced(step, decision, tokens)
+
+
 @dataclass
 class Pass:
     """The options and results of one call: per-call state, so threads can share a model.
@@ -107,6 +130,7 @@ class Pass:
         whole: Compute and reduce every token of the last layer, though a classifier reads only CLS.
         plan: The steps of another pyramid with the same reducer, in place of the model's own.
         cls: Set by the call: the CLS vectors (B, D) of the last layer.
+        tokens: Set by the call: the tokens after the last layer.
     """
 
     record: Recorder = field(default_factory=Recorder)
@@ -114,6 +138,7 @@ class Pass:
     whole: bool = False
     plan: Plan | None = None
     cls: Array | None = None
+    tokens: Tokens | None = None
 
 
 def run(

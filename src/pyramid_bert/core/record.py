@@ -88,29 +88,6 @@ class Trace(Slots):
         self.layers.append(LayerTrace(step.number, kept, home, decision.radius))
 
 
-@dataclass(frozen=True)
-class Both(Recorder):
-    """Records two things in one pass."""
-
-    one: Recorder
-    other: Recorder
-
-    def start(self, tokens: Tokens, n: int) -> None:
-        """Starts both."""
-        self.one.start(tokens, n)
-        self.other.start(tokens, n)
-
-    def ran(self, step: Step, tokens: Tokens) -> None:
-        """Tells both."""
-        self.one.ran(step, tokens)
-        self.other.ran(step, tokens)
-
-    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
-        """Tells both."""
-        self.one.reduced(step, decision, tokens)
-        self.other.reduced(step, decision, tokens)
-
-
 def _own_places(tokens: Tokens) -> Array:
     """(B, N) the slot of each token."""
     return arrays.repeated(arrays.positions(tokens.hidden.shape[1], tokens.hidden), len(tokens.hidden))

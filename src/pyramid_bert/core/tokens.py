@@ -24,12 +24,15 @@ class Tokens:
         counts: Real tokens of each row, kept on the host so that nothing is read back from the device.
         mask: (B, N) bool; None when no row has pads.
         size: (B, N) input tokens behind each token; None when that is 1 or attention is not weighted.
-        positions: (B, N) the input position of each token; None before the first reduction.
+        positions: (B, N) the input position of each token; None while every token stands at its own, 0 to N - 1. A copy
+            has the position of its original.
         received: (B, N) the attention that each token received in this layer, if the selector needs it.
         resting: (B, N - 1, D) the other tokens, inside a layer that computes only CLS.
         copies: With "replace": the original of each token; `counts` then counts originals.
         tables: The summands of the embeddings, before the first layer and if known.
-        masks: The family's attention masks for `mask` and `size`; computed again after each reduction.
+        bias: (B, 1, 1, N) the bias of keys, if it is given instead of `mask` and `size`, as exported graphs do.
+        masks: What the family's attention needs for this `mask`, `size` and `positions`.
+        owner: The model that runs: families look up there what depends on positions.
         given: The input of the current layer, if it has forward hooks.
     """
 
@@ -42,11 +45,13 @@ class Tokens:
     resting: Array | None = None
     copies: Reduction | None = None
     tables: Summands | None = None
+    bias: Array | None = None
     masks: Any = None
+    owner: Any = None
     given: Array | None = None
 
     @classmethod
-    def of(cls, hidden: Array, mask: Array | None, *, replaces: bool = False) -> Tokens:
+    def of(cls, hidden: Array, mask: Array | None, *, replaces: bool = False, owner: Any = None) -> Tokens:
         """The tokens at the start of a pass: real tokens moved to the left, padding cut off.
 
         Reads the true lengths from the device, once per pass.
@@ -55,6 +60,7 @@ class Tokens:
             hidden: (B, N, D) embeddings, CLS first.
             mask: (B, N) bool, True for real tokens; None when all are.
             replaces: Reductions overwrite tokens with copies instead of removing them.
+            owner: The model that runs.
         """
         rows, n, _ = hidden.shape
         counts, tables, positions = [n] * rows, _summands_of(hidden), None
@@ -77,7 +83,7 @@ class Tokens:
             tables = None if tables is None else tables.cut(widest)
         mask = None if min(counts) == hidden.shape[1] else mask
         copies = Reduction.keeping_all(hidden, mask) if replaces else None
-        return cls(hidden, counts, mask, positions=positions, copies=copies, tables=tables)
+        return cls(hidden, counts, mask, positions=positions, copies=copies, tables=tables, owner=owner)
 
     @property
     def sizes(self) -> Array:
@@ -86,13 +92,19 @@ class Tokens:
             return self.size
         return arrays.filled(self.hidden.shape[:2], 1, arrays.full_precision(self.hidden[:0]))
 
+    def places(self) -> Array:
+        """The input position (B, N) of each token, or (1, N) if all rows have the same."""
+        if self.positions is not None:
+            return self.positions
+        return arrays.positions(self.hidden.shape[1], self.hidden)[None]
+
     def key_bias(self) -> Array | None:
         """The bias (B, 1, 1, N) of attention scores: log(size) for real keys, a large negative number for pads.
 
         A key with a bias of log(s) weighs as much as s copies of it (the paper's Remark 1).
         """
-        if self.mask is None and self.size is None:
-            return None
+        if self.bias is not None or (self.mask is None and self.size is None):
+            return self.bias
         if self.size is None:
             bias = arrays.filled(self.hidden.shape[:2], 0, self.hidden)
         else:
@@ -115,10 +127,14 @@ class Tokens:
 
     def reduced(self, decision: Decision) -> Tokens:
         """The tokens after a decision."""
+        handed_on: dict[str, Any] = {"owner": self.owner, "given": self.given}
         if self.copies is not None:
             # A copy follows its original. Equal vectors may differ by rounding, which must not decide where it goes.
             copies = self.copies.then(decision.reduction)
-            return Tokens(copies.replaced(self.hidden), decision.counts, self.mask, copies=copies, given=self.given)
+            start = arrays.repeated(arrays.positions(self.hidden.shape[1], self.hidden), len(self.hidden))
+            places = copies.replaced(start if self.positions is None else self.positions)
+            hidden = copies.replaced(self.hidden)
+            return Tokens(hidden, decision.counts, self.mask, positions=places, copies=copies, **handed_on)
         reduction, slots = decision.reduction, max(decision.counts)
         before = self.positions
         return Tokens(
@@ -127,7 +143,7 @@ class Tokens:
             mask=None if min(decision.counts) == slots else reduction.mask,
             size=decision.size,
             positions=reduction.index if before is None else arrays.gathered(before, reduction.index),
-            given=self.given,
+            **handed_on,
         )
 
     def rejoined(self) -> Tokens:

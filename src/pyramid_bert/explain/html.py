@@ -9,7 +9,8 @@ from typing import Any
 
 from ..files import to_json
 from .explanation import Explanation
-from .terminal import fate, pieces, prediction_texts, stages
+from .pieces import pieces
+from .terminal import fate, prediction_texts, stages
 
 
 def explanation_html(explanation: Explanation) -> str:

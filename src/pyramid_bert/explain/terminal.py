@@ -1,7 +1,7 @@
 """The token pyramid for the terminal: a row per layer with the tokens left, and where the others went.
 
-The web page shares the stages of a pyramid (`stages`), readable pieces of words (`pieces`) and the words for what
-happened to a token (`fate`, `prediction_texts`).
+The web page shares the stages of a pyramid (`stages`) and the words for what happened to a token (`fate`,
+`prediction_texts`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from ..errors import PyramidError
 from .explanation import Explanation
+from .pieces import Piece, pieces
 
 CLS, LABEL, LAST, DIM = "bold magenta", "cyan", "bold", "dim"
 MIN_WIDTH = 20
@@ -59,14 +60,6 @@ class Stage:
     radius: float | None
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A token as people read it; `attached` when it continues the word before it."""
-
-    text: str
-    attached: bool
-
-
 def stages(explanation: Explanation) -> list[Stage]:
     """The input and the distinct sets of tokens above it, in order."""
     everything = tuple(range(len(explanation.tokens)))
@@ -76,15 +69,6 @@ def stages(explanation: Explanation) -> list[Stage]:
         first, last = views[0].layer, views[-1].layer
         label = f"layer {first}" if first == last else f"layers {first}–{last}"
         found.append(Stage(label, kept, views[-1].home, max(view.radius for view in views) or None))
-    return found
-
-
-def pieces(tokens: Sequence[str]) -> list[Piece]:
-    """The tokens without WordPiece's "##"."""
-    found = []
-    for position, token in enumerate(tokens):
-        attached = position > 0 and token.startswith("##") and len(token) > 2
-        found.append(Piece(token[2:] if attached else token, attached))
     return found
 
 

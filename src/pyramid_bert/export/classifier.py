@@ -194,7 +194,7 @@ class GraphFolder:
         layers: list[None] = [None] * self.export.layers
         plan, reducer = plan_and_reducer(settings, layers, HALVES, held, cls_only=settings.cls_only)
         stretches: Any = {(layer, half): self._graph(file) for layer, half, file in way.stretches}
-        return Graphs(plan, reducer, stretches, self.export.types)
+        return Graphs(plan, reducer, stretches, self.export.types, self.export.reads_positions)
 
     def _graph(self, file: str) -> Graph:
         compiled: dict[str, Graph] = self._compiled  # type: ignore[attr-defined]

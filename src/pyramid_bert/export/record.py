@@ -15,7 +15,7 @@ from ..errors import CheckpointError
 from ..files import write_text
 from ..runtimes.registry import RUNTIMES
 
-FILE, FORMAT = "exported.json", 1
+FILE, FORMAT = "exported.json", 2  # 2: graphs may take positions
 TOKENIZER, SENSITIVITY = "tokenizer.json", "sensitivity.npy"
 GRAPHS = "stretch-*"
 AGAIN = "export the model again"
@@ -57,6 +57,7 @@ class Export:
         positions: The most tokens that it reads.
         pad_id: The id of the padding token.
         types: Whether it reads token types.
+        reads_positions: Whether its layers read the positions of tokens.
         ways: The pyramids that it can run as; the first is the one it runs as after loading.
         measured: What exporting measured; empty without texts.
     """
@@ -67,6 +68,7 @@ class Export:
     positions: int
     pad_id: int
     types: bool
+    reads_positions: bool
     ways: tuple[Way, ...]
     measured: Mapping[str, Any] = field(default_factory=dict)
 
@@ -78,7 +80,8 @@ class Export:
     def save(self, folder: Path) -> None:
         """Writes it to the folder of its graphs, with their sizes in bytes."""
         sizes = {file.name: file.stat().st_size for file in sorted(folder.glob(GRAPHS))}
-        data = {**vars(self), "ways": [way.to_dict() for way in self.ways], "format": FORMAT, "sizes": sizes}
+        needs = FORMAT if self.reads_positions else 1  # older releases run what they can
+        data = {**vars(self), "format": needs, "ways": [way.to_dict() for way in self.ways], "sizes": sizes}
         write_text(folder / FILE, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
     @classmethod
@@ -94,6 +97,7 @@ class Export:
                 check_number(f"{path}: {name}", data[name], 0, whole=True, error=CheckpointError)
             ways = tuple(Way.from_dict(way) for way in data["ways"])
             plain = {name: data[name] for name in ("runtime", "precision", *_NUMBERS, "types")}
+            plain["reads_positions"] = bool(data.get("reads_positions"))
             found = cls(**plain, ways=ways, measured=dict(data["measured"]))
             sizes = {Path(file).name: int(size) for file, size in data.get("sizes", {}).items()}
         missing = [file for file in dict.fromkeys((*found.files, *sizes)) if not (folder / file).is_file()]

@@ -15,7 +15,7 @@ from ..checks import check_number, check_path
 from ..config import PyramidConfig
 from ..counting import steps_shown
 from ..errors import DataError, UnsupportedModelError
-from ..families import base_model, family_of, has_head, positions_of, pyramid_settings
+from ..families import base_model, family_of, has_head, positions_of, pyramid_settings, reads_types
 from ..files import check_replaceable, only_writer, replacing_folder, write_text
 from ..front import FILE as FRONT
 from ..planning import plan_and_reducer
@@ -109,7 +109,7 @@ def check_exportable(classifier: Any) -> None:
     model, family = classifier.model, family_of(classifier.model)
     if not getattr(classifier.tokenizer, "is_fast", False):
         raise UnsupportedModelError("this model has a tokenizer in Python only, which an exported model cannot run")
-    if family.halves.halves != HALVES:
+    if family.how.halves.halves != HALVES:
         raise UnsupportedModelError(f"models of the family {family.model_type!r} cannot be exported; those of BERT can")
     if model.dtype != torch.float32 or model.device.type != "cpu":
         raise UnsupportedModelError(
@@ -134,7 +134,8 @@ def write_folder(
         front.save(folder)
     others = [] if front is None else [point.settings for point in front.points if point.settings != settings]
     about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id}
-    about |= {"types": "token_type_ids" in tokenizer.model_input_names, "pyramids": [settings, *others]}
+    types = "token_type_ids" in tokenizer.model_input_names and reads_types(classifier.model)
+    about |= {"types": types, "pyramids": [settings, *others]}
     made = write_graphs(classifier.model, folder, runtime, precision, items, **about, progress=progress)
     record: dict[str, Any] = {
         "format": 1,
@@ -184,13 +185,14 @@ def write_graphs(
         positions=positions_of(model),
         pad_id=pad_id,
         types=types,
+        reads_positions=family_of(model).how.reads_positions,
         ways=ways,
     )
     number = len(stretches) * (2 if precision == "int8" else 1)
     with steps_shown("writing graphs", number, shown=progress) as step:
         with torch.no_grad():
             for file, stretch in stretches.items():
-                given = example(stretch, model.config.hidden_size, types=types)
+                given = example(stretch, model.config.hidden_size, types=types, positions=made.reads_positions)
                 runtime.functions.write(stretch, given, folder / file)
                 step()
         if precision == "int8":

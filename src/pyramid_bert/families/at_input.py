@@ -28,12 +28,16 @@ class AtInput:
         # The first hook: if another one changes the embeddings, the result carries no summands.
         listening = embeddings.register_forward_hook(leave_summands, prepend=True, with_kwargs=True)
         self._hooks = (listening, *hooks)
-        self._embeddings, self._dropout = embeddings, embeddings.dropout
-        embeddings.dropout = nn.Identity().train(embeddings.training)
+        self._embeddings = embeddings
+        self._name = next((name for name in ("dropout", "drop") if hasattr(embeddings, name)), None)
+        if self._name is not None:
+            self._dropout = getattr(embeddings, self._name)
+            setattr(embeddings, self._name, nn.Identity().train(embeddings.training))
 
     def remove(self) -> None:
         """Puts dropout back and removes the hooks."""
-        self._embeddings.dropout = self._dropout.train(self._embeddings.training)
+        if self._name is not None:
+            setattr(self._embeddings, self._name, self._dropout.train(self._embeddings.training))
         for hook in self._hooks:
             hook.remove()
 
@@ -54,7 +58,7 @@ def leave_summands(embeddings: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     values, positions = embeddings.word_embeddings.weight.detach(), embeddings.position_embeddings.weight.detach()
     if getattr(embeddings, "rescale_embeddings", False):
         values = values * values.shape[1] ** 0.5
-    if hasattr(embeddings, "token_type_embeddings"):
+    if getattr(embeddings, "token_type_embeddings", None) is not None:
         positions = positions + embeddings.token_type_embeddings.weight.detach()
     Summands(ids, values, positions, embeddings.LayerNorm).leave_with(output)
 
@@ -74,9 +78,13 @@ def _is_plain(embeddings: Any) -> bool:
         return False
     if words.num_embeddings > _MOST_VALUES or norm.weight is None or norm.weight.dim() != 1:
         return False
+    if places.padding_idx is not None:  # positions are then counted from there, over tokens other than padding
+        return False
     if types is not None and (type(types) is not nn.Embedding or types.num_embeddings > 1):
         return False
     if not (dropout is None or type(dropout) is nn.Identity or (type(dropout) is nn.Dropout and not dropout.training)):
+        return False
+    if getattr(embeddings, "embed_proj", None) is not None:
         return False
     parts = [part for part in (words, places, norm, types, dropout) if part is not None]
     return not any(part._forward_hooks or part._forward_pre_hooks for part in parts)

@@ -39,7 +39,7 @@ from ..core.loop import Half, Pass, Step
 from ..core.tokens import Tokens
 from ..errors import PyramidError, UnsupportedModelError
 from ..schedule.kinds import InputSchedule
-from .bert import key_mask
+from .attention import key_mask
 from .halves import checkpointed, fire_hooks, run_encoder
 
 # A layer's mode and numpy's global generator are changed while it runs, so threads take turns.
@@ -186,7 +186,7 @@ def _in_blocks(layer: Any, tokens: Tokens) -> Tokens:
     rows, n, _ = hidden.shape
     block, least = (config.block_size, least_tokens(config)) if sparse else (1, 1)
     more = max(-(-n // block) * block, least) - n
-    real = torch.ones(rows, n, device=hidden.device) if tokens.mask is None else tokens.mask.float()
+    real = hidden.new_ones(rows, n) if tokens.mask is None else tokens.mask.to(hidden.dtype)
     hidden, real = F.pad(hidden, (0, 0, 0, more)), F.pad(real, (0, more))
     return replace(tokens, hidden=hidden, masks=(_masks(real, block if sparse else None), _key_bias(real)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import UnsupportedModelError
-from .table import has_head
+from .parts import has_head
 
 _POOLINGS = ("cls", "mean")
 _TOKENS = "token_embeddings"  # where sentence-transformers' modules find the output of an encoder

@@ -12,7 +12,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.utils.generic import ModelOutput
 
 from ..core.encoder import PyramidEncoder
-from ..core.loop import Half, Pass, Step
+from ..core.loop import Half, Pass, Recorder, Step
+from ..core.reducer import Decision
 from ..core.tokens import Tokens
 
 
@@ -34,14 +35,15 @@ class TwoHalves:
         if step.half == "feed_forward":
             return self._feed_forward(step, tokens)
         assert tokens.given is not None
-        return replace(tokens, hidden=fire_hooks(step.layer, tokens.given, tokens.hidden), given=None)
+        output = fire_hooks(step.layer, tokens.given, self.output(tokens.hidden))
+        return replace(tokens, hidden=output[0] if isinstance(output, tuple) else output, given=None)
 
     def _attention(self, step: Step, tokens: Tokens) -> Tokens:
         if tokens.masks is None:
-            tokens.masks = (tokens.key_bias(),)
+            tokens.masks = self.masks(tokens)
         queries = 1 if step.cls_only else None
         hidden, received = self.attend(
-            step.layer, tokens.hidden, tokens.masks[0], queries=queries, votes=_votes(step, tokens)
+            step.layer, tokens.hidden, tokens.masks, queries=queries, votes=_votes(step, tokens)
         )
         resting = tokens.hidden[:, 1:] if step.cls_only else None
         given = tokens.hidden if step.layer._forward_hooks else None
@@ -51,15 +53,27 @@ class TwoHalves:
         tokens = replace(tokens, hidden=self.feed_forward(step.layer, tokens.hidden))
         return tokens.rejoined() if step.cls_only and not step.final else tokens
 
+    def output(self, hidden: Tensor) -> Any:
+        """What a layer returns, which hooks on it get: the tokens, or a tuple that begins with them."""
+        return hidden
+
+    def masks(self, tokens: Tokens) -> Any:
+        """What `attend` gets besides the tokens, computed once for each set of tokens: the bias (B, 1, 1, N) of keys.
+
+        A family with relative positions adds what follows from `tokens.places()` and from the weights of
+        `tokens.owner`: a bias (B, H, N, N), rotations, the masks of local layers.
+        """
+        return tokens.key_bias()
+
     def attend(
-        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
+        self, layer: Any, hidden: Tensor, masks: Any, *, queries: int | None = None, votes: Votes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of `layer`, with its residual connection and norm, and the attention that tokens receive.
 
         Args:
             layer: One of the model's layers.
             hidden: (B, N, D).
-            bias: (B, 1, 1, N) added to the key logits, or None.
+            masks: What `masks` returned.
             queries: Compute only this many tokens, the first ones; None for all.
             votes: Whose attention counts as received; None if it is not needed.
         """
@@ -77,6 +91,29 @@ def run_encoder(
     wants_all = options.get("output_hidden_states") or encoder.config.output_hidden_states
     hidden = encoder.run(hidden, mask, this, whole=bool(wants_all))
     return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=cast(torch.FloatTensor, hidden))
+
+
+class States(Recorder):
+    """Keeps what the first layer is given and the states after each layer, for encoders that return them themselves."""
+
+    def __init__(self) -> None:
+        self.found: list[Tensor] = []
+
+    def start(self, tokens: Tokens, n: int) -> None:
+        """Begins with the embeddings."""
+        self.found = [tokens.hidden]
+
+    def ran(self, step: Step, tokens: Tokens) -> None:
+        """Keeps a state, or replaces it by what hooks made of it."""
+        if step.half == "end":
+            self.found.pop()
+        if step.half in ("feed_forward", "end"):
+            self.found.append(tokens.hidden)
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """A layer that reduces at its end, or a reduction at the input, gives what is left."""
+        if step.half != "attention":
+            self.found[-1] = tokens.hidden
 
 
 class Votes(NamedTuple):
@@ -98,7 +135,7 @@ def checkpointed(layer: Any, run: Callable[..., Any], *args: Any) -> Any:
 
     Each half of a layer is one segment. The selection between them runs once, so recomputation cannot change it.
     """
-    if layer.gradient_checkpointing and layer.training:
+    if getattr(layer, "gradient_checkpointing", False) and layer.training:
         return layer._gradient_checkpointing_func(run, *args)
     return run(*args)
 

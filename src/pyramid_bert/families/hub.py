@@ -13,6 +13,7 @@ from ..errors import PyramidError
 from ..schedule import Schedule
 from ..version import __version__
 from .cross_encoder import inside
+from .parts import base_model, pyramid_encoder
 from .saved import dense_class, pyramid_config_class
 from .surgery import (
     fit_encoder,
@@ -23,7 +24,7 @@ from .surgery import (
     saved_settings,
     set_sensitivity,
 )
-from .table import FAMILIES, base_model, family_of, pyramid_encoder
+from .table import FAMILIES, family_of
 
 AnyModel = TypeVar("AnyModel", bound=Any)
 
@@ -66,7 +67,7 @@ def pyramidize(
     whole, (model, reads_mean) = model, inside(model)
     config = config.replace(spread=True) if reads_mean else config
     family = family_of(model)
-    config = family.settings(config, model.config)
+    config = family.how.settings(config, model.config)
     old = pyramid_settings(model)
     if old is not None:
         remove_encoder(model)

@@ -17,7 +17,8 @@ from safetensors import safe_open
 from ..boundary import read_object, translating
 from ..checks import check_number
 from ..errors import CheckpointError
-from .table import Family, base_model, positions_of, sizes_of
+from .family import Family
+from .parts import base_model, positions_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -38,10 +39,11 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "num_hidden_layers": (1, 1_000),
     "hidden_size": (1, 1 << 16),
     "num_attention_heads": (1, 1 << 12),
-    "intermediate_size": (1, 1 << 20),
     "vocab_size": (1, 1 << 24),
     "type_vocab_size": (0, 1 << 16),
+    "embedding_size": (1, 1 << 16),
 }
+_INNER = (1, 1 << 20)  # of the inner width of feed-forward networks
 _OTHER_HEADS = ("ForMultipleChoice", "ForNextSentencePrediction")  # whose weights would pass for a classifier's
 _MOST_LABELS, _MOST_POSITIONS = 1 << 16, 1 << 24
 
@@ -107,21 +109,22 @@ def weight_names(folder: Path) -> set[str]:
 
 def check_sizes(folder: Path, family: Family, config: Any, names: set[str]) -> None:
     """Raises unless the sizes in a config are possible, and its layers are those of the weights."""
-    where = folder / CONFIG
-    for name, (low, high) in _LIMITS.items():
+    file, where = folder / CONFIG, family.where
+    for name, (low, high) in {**_LIMITS, where.inner_size: _INNER}.items():
         value = getattr(config, name, low)
-        check_number(f"{where}: {name}", value, low, high, FETCH_AGAIN, whole=True, error=CheckpointError)
+        check_number(f"{file}: {name}", value, low, high, FETCH_AGAIN, whole=True, error=CheckpointError)
     check_number(
-        f"{where}: positions", positions_of(config), 1, _MOST_POSITIONS, FETCH_AGAIN, whole=True, error=CheckpointError
+        f"{file}: positions", positions_of(config), 1, _MOST_POSITIONS, FETCH_AGAIN, whole=True, error=CheckpointError
     )
     for name, value in config.to_dict().items():
-        if name.endswith("layer_norm_eps"):
-            check_number(f"{where}: {name}", value, 0, 1, FETCH_AGAIN, above=True, error=CheckpointError)
+        if name.endswith("norm_eps"):
+            check_number(f"{file}: {name}", value, 0, 1, FETCH_AGAIN, above=True, error=CheckpointError)
         elif name.endswith(("dropout", "dropout_prob")) and value is not None:
-            check_number(f"{where}: {name}", value, 0, 1, FETCH_AGAIN, error=CheckpointError)
-    pattern = re.compile(rf"(?:{family.base}\.)?{family.encoder}\.{family.layers}\.(\d+)\.")
+            check_number(f"{file}: {name}", value, 0, 1, FETCH_AGAIN, error=CheckpointError)
+    paths = [".".join(filter(None, (where.encoder, where.layers))), *filter(None, [where.stored])]
+    pattern = re.compile(rf"(?:{re.escape(where.base)}\.)?(?:{'|'.join(map(re.escape, paths))})\.(\d+)\.")
     found = {int(match[1]) for name in names if (match := pattern.match(name))}
-    layers = sizes_of(config).layers
+    layers = family.how.stored(config)
     if found != set(range(layers)):
         raise CheckpointError(
             f"{folder} is damaged: {CONFIG} says {layers} layers, the weights have {len(found)}; {FETCH_AGAIN}"
@@ -142,14 +145,15 @@ def check_complete(path: str | Path, family: Family, model: Any, report: Mapping
             f"{path} does not fit its config: {key} has the shape {tuple(stored)}, and {tuple(wanted)} is needed; "
             f"{FETCH_AGAIN}"
         )
-    head = family.head.partition(".")[0] + "."
-    trained = (head, f"{family.base}.{family.pooler}.")  # what training makes, where a model comes without it
+    where = family.where
+    trained = tuple(f"{path}." for path in where.head)  # what training makes, where a model comes without it
     missing = sorted(report["missing_keys"])
     inside = [key for key in missing if not key.startswith(trained)]
     if inside:
         raise CheckpointError(f"{path} lacks weights that the model needs, for example {inside[0]}; {FETCH_AGAIN}")
-    parts = (family.embeddings, family.encoder, family.pooler)
-    own = (head, *(f"{prefix}{part}." for prefix in ("", f"{family.base}.") for part in parts))
+    inside_base = (where.embeddings, where.encoder)
+    own = (*trained, *(path.removeprefix(f"{where.base}.") for path in trained))
+    own += tuple(f"{prefix}{part}." for prefix in ("", f"{where.base}.") for part in inside_base)
     unused = [key for key in sorted(report["unexpected_keys"]) if key.startswith(own) and not _old_buffer(key)]
     if unused:
         raise CheckpointError(

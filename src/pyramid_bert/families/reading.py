@@ -8,40 +8,62 @@ The value's is added once, as the weights sum to 1. Exact up to rounding (docs/d
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
-def can_read_without_keys(attention: Any, hidden: Tensor) -> bool:
-    """Whether a `BertSelfAttention` may run like this: without gradients, and without hooks on keys and values.
+class SelfAttention(NamedTuple):
+    """The modules of a layer's attention.
+
+    Attributes:
+        module: The one that contains them; it says whether the layer trains.
+        query: Projects the tokens that ask.
+        key: Projects those that are asked.
+        value: Projects what is read from them.
+        heads: Into how many heads the projections are cut.
+        scaling: What scores are multiplied by.
+        dropout: The probability that a weight is dropped in training.
+    """
+
+    module: Any
+    query: Any
+    key: Any
+    value: Any
+    heads: int
+    scaling: float
+    dropout: float
+
+
+def can_read_without_keys(attention: SelfAttention, hidden: Tensor) -> bool:
+    """Whether attention may run like this: without gradients, and without hooks on keys and values.
 
     Training computes keys and values, so that its results stay the same to the last digit. So do layers that do not
     simply multiply by their weights: bf16 and 8-bit layers, adapters, weights that are loaded for a call.
     """
     projections = (attention.key, attention.value)
-    if not all(map(_is_plain, projections)):
+    if not all(map(is_plain, projections)):
         return False
     learns = hidden.requires_grad or any(weight.requires_grad for part in projections for weight in part.parameters())
-    return not attention.training and not (torch.is_grad_enabled() and learns)
+    return not attention.module.training and not (torch.is_grad_enabled() and learns)
 
 
-def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+def read_without_keys(attention: SelfAttention, hidden: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """The context (B, 1, D) of CLS, and its attention weights (B, H, 1, N).
 
     Args:
-        attention: A `BertSelfAttention`.
+        attention: The modules.
         hidden: (B, N, D), CLS first.
-        bias: (B, 1, 1, N) added to the scores, or None.
+        bias: (B or 1, H or 1, 1, N) added to the scores, or None.
     """
-    heads = attention.num_attention_heads
+    heads = attention.heads
     query = attention.query(hidden[:, :1]).unflatten(-1, (heads, -1)).movedim(2, 0).flatten(1, 2)  # (H, B, D/H)
     key, value = (part.weight.unflatten(0, (heads, -1)) for part in (attention.key, attention.value))  # (H, D/H, D)
     asking = (query @ key).transpose(0, 1)  # (B, H, D)
     scores = asking @ hidden.transpose(1, 2) * attention.scaling  # (B, H, N)
     if bias is not None:
-        scores = scores + bias[:, 0]
+        scores = scores + bias[:, :, 0]
     weights = scores.softmax(dim=-1).to(hidden.dtype)
     mixed = (weights @ hidden).transpose(0, 1)  # (H, B, D)
     context = (mixed @ value.transpose(1, 2)).transpose(0, 1).flatten(1)  # (B, D)
@@ -50,7 +72,7 @@ def read_without_keys(attention: Any, hidden: Tensor, bias: Tensor | None) -> tu
     return context[:, None], weights[:, :, None]
 
 
-def _is_plain(part: Any) -> bool:
+def is_plain(part: Any) -> bool:
     """Whether a layer only multiplies by its weights, and has no hooks."""
     replaced = "forward" in part.__dict__  # accelerate does this to load weights
     listens = part._forward_hooks or part._forward_pre_hooks

@@ -16,7 +16,7 @@ def received_attention(query: Tensor, key: Tensor, bias: Tensor | None, mask: Te
     Args:
         query: (B, H, Q, D/H): the tokens that may vote, all or only the first Q.
         key: (B, H, N, D/H).
-        bias: (B, 1, 1, N) added to the scores, or None.
+        bias: (B, 1 or H, 1 or Q, N) added to the scores, or None.
         mask: (B, Q) bool: the queries that vote; None when all do. Pads must not.
         scaling: What scores are multiplied by.
     """
@@ -25,7 +25,7 @@ def received_attention(query: Tensor, key: Tensor, bias: Tensor | None, mask: Te
     for head in range(heads):
         scores = (query[:, head] @ key[:, head].transpose(1, 2)).float() * scaling  # (B, Q, N)
         if bias is not None:
-            scores = scores + bias[:, 0].float()
+            scores = scores + bias[:, head if bias.shape[1] > 1 else 0].float()
         share = scores.softmax(dim=-1)
         if mask is not None:
             share = share * mask[:, :, None]

@@ -12,9 +12,12 @@ from functools import cache
 from typing import Any, ClassVar, cast
 
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
+from ..checks import check_kind
+from .family import Family
 from .surgery import fit_encoder, reserve_sensitivity, saved_settings
-from .table import FAMILIES, Family
+from .table import FAMILIES, add_family
 
 _GUARD = " [a pyramid-bert model: install pyramid-bert and `import pyramid_bert` before loading it]"
 
@@ -24,6 +27,7 @@ class _Guarded:
 
     architectures: list[str] | None
     model_type: ClassVar[str]
+    activation_key: ClassVar[str]  # the attribute that names the activation
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)  # type: ignore[misc]  # of the config behind it
@@ -34,7 +38,7 @@ class _Guarded:
     def to_dict(self) -> dict[str, Any]:
         """The config as transformers writes it, with the guard."""
         data: dict[str, Any] = super().to_dict()  # type: ignore[misc]
-        data["hidden_act"] = _plain_act(self) + _GUARD
+        data[self.activation_key] = _plain_activation(self) + _GUARD
         data["model_type"] = type(self).model_type + _GUARD
         if self.architectures:
             data["architectures"] = ["Pyramid" + name.removeprefix("Pyramid") for name in self.architectures]
@@ -49,9 +53,9 @@ class _Guarded:
         return data, rest
 
 
-def _plain_act(config: Any) -> str:
+def _plain_activation(config: Any) -> str:
     """The name of the activation, without the guard that a saved config carries."""
-    name: str = config.hidden_act
+    name: str = getattr(config, config.activation_key)
     return name.removesuffix(_GUARD)
 
 
@@ -61,8 +65,9 @@ def pyramid_config_class(family: Family) -> type[Any]:
     fields = {
         "__doc__": f"`{family.config.__name__}` with a `pyramid` entry.",
         "__module__": __name__,
-        "__annotations__": {"pyramid": dict[str, Any] | None},
+        "__annotations__": {"pyramid": dict[str, Any] | None, "activation_key": ClassVar[str]},
         "model_type": family.pyramid_type,
+        "activation_key": family.where.activation,
         "pyramid": None,
     }
     return _known(type(f"Pyramid{family.config.__name__}", (_Guarded, family.config), fields))
@@ -75,7 +80,7 @@ def pyramid_class(family: Family, dense: type[Any]) -> type[Any]:
         return cast(type[Any], globals()[name])
 
     def build(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-        config.hidden_act = _plain_act(config)
+        setattr(config, config.activation_key, _plain_activation(config))
         dense.__init__(self, config, *args, **kwargs)
         settings = saved_settings(config)
         reserve_sensitivity(self, settings)
@@ -112,8 +117,19 @@ def announce(family: Family) -> None:
     AutoModelForSequenceClassification.register(config, pyramid_class(family, family.classifier), exist_ok=True)
     if family.model is not None:
         AutoModel.register(config, pyramid_class(family, family.model), exist_ok=True)
-    if family.tokenizer is not None:
-        AutoTokenizer.register(config, family.tokenizer, exist_ok=True)
+    if family.config in TOKENIZER_MAPPING:
+        AutoTokenizer.register(config, TOKENIZER_MAPPING[family.config], exist_ok=True)
+
+
+def register_family(family: Family) -> None:
+    """Adds a model family: its classifiers can then be pyramids, saved and loaded. See docs/families.md.
+
+    Args:
+        family: The row. `pyramid_bert.testing.check_family(family)` tells whether it is right.
+    """
+    check_kind("family", family, Family, "docs/families.md says how to write one")
+    add_family(family)
+    announce(family)
 
 
 for _family in FAMILIES:

@@ -16,7 +16,8 @@ from ..core.loop import Plan
 from ..errors import CheckpointError, PyramidError, UnsupportedModelError
 from ..planning import plan_and_reducer
 from .at_input import AtInput
-from .table import base_model, encoder_of, family_of, has_head, pyramid_encoder
+from .parts import base_model, embeddings_of, encoder_of, has_head, layers_of, pyramid_encoder
+from .table import family_of
 
 _READ_CLS = ("ForMultipleChoice", "ForNextSentencePrediction")  # heads on CLS that are not served
 _SENSITIVITY = "sensitivity"  # the buffer (layers, D, R) that `measure_sensitivity` adds to a model
@@ -67,8 +68,8 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
             stacklevel=3,
         )
     encoder = encoder_of(model)
-    family.check(encoder)
-    layers = getattr(encoder, family.layers)
+    family.how.check(encoder)
+    layers = layers_of(model)
     config.check(len(layers))
     if config.metric == "sensitivity" and not hasattr(base, _SENSITIVITY):
         raise PyramidError(
@@ -77,12 +78,11 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
         )
     # Users of the bare model may read any token of the last layer.
     plan, reducer = plan_and_reducer(
-        config, list(layers), family.halves.halves, base, cls_only=config.cls_only and has_head(model)
+        config, layers, family.how.halves.halves, base, cls_only=config.cls_only and has_head(model)
     )
     replaces = config.reduce == "replace"
-    pyramid = family.stand_in(
-        layers,
-        family.halves,
+    pyramid = family.how.stand_in(
+        family.how.halves,
         plan,
         reducer,
         replaces=replaces,
@@ -93,8 +93,9 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
     )
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     if config.placement == "input":
-        pyramid.at_input = AtInput(getattr(base, family.embeddings), family.watch(base))
-    setattr(base, family.encoder, pyramid)
+        pyramid.at_input = AtInput(embeddings_of(model), family.how.watch(base))
+    setattr(base, family.where.encoder, pyramid)
+    pyramid.hooks = tuple(family.how.around(model, base))
     if hasattr(base, _SENSITIVITY):  # only a pyramid that uses it saves it
         set_sensitivity(base, base.sensitivity)
 
@@ -107,10 +108,11 @@ def plan_of(model: Any, config: PyramidConfig) -> Plan:
     same = config.replace(schedule=own.schedule, rest_from=own.rest_from, skip=own.skip, cls_only=own.cls_only)
     if same != own:
         raise PyramidError(f"pyramids that share a model must choose tokens in the same way, got {config} and {own}")
-    config.check(len(encoder.layer))
+    layers = encoder.plan.layers
+    config.check(len(layers))
+    config = family_of(model).how.settings(config, model.config)
     cls_only = config.cls_only and has_head(model)
-    layers, halves = list(encoder.layer), encoder.family.halves
-    return plan_and_reducer(config, layers, halves, base_model(model), cls_only=cls_only)[0]
+    return plan_and_reducer(config, layers, encoder.family.halves, base_model(model), cls_only=cls_only)[0]
 
 
 def remove_encoder(model: Any) -> None:
@@ -121,7 +123,9 @@ def remove_encoder(model: Any) -> None:
     encoder.training = pyramid.training
     if pyramid.at_input is not None:
         pyramid.at_input.remove()
-    setattr(base_model(model), family_of(model).encoder, encoder)
+    for hook in pyramid.hooks:
+        hook.remove()
+    setattr(base_model(model), family_of(model).where.encoder, encoder)
 
 
 def set_sensitivity(base: Any, sensitivity: Tensor) -> None:

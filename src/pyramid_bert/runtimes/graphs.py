@@ -31,12 +31,14 @@ class Graphs:
         reducer: Which tokens stay; None if none are ever reduced.
         stretches: The place (layer, half) after which each stretch ends -> its graph, in order. The last gives logits.
         types: Whether the first graph takes token types.
+        positions: Whether the other graphs take the positions of tokens.
     """
 
     plan: Plan
     reducer: Reducer | None
     stretches: dict[Place, Graph]
     types: bool
+    positions: bool = False
 
     def __call__(
         self,
@@ -87,8 +89,11 @@ class _Running:
         if graph is None:
             return tokens
         given = {"given": tokens.hidden, "bias": _bias(tokens)}
-        if self._types is not None:
-            given, self._types = {**given, "types": self._types}, None
+        first_of_all = self._left == len(self._graphs.stretches)
+        if first_of_all and self._types is not None:
+            given["types"] = self._types
+        if not first_of_all and self._graphs.positions:
+            given["positions"] = np.broadcast_to(tokens.places(), tokens.hidden.shape[:2])
         self._left -= 1
         first, *others = graph(given)
         if not self._left:

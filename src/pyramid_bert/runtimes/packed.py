@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ..core.encoder import PyramidEncoder
 from ..errors import PyramidError, UnknownNameError
 
 Optimization = Literal["packed", "bf16", "int8"]
@@ -176,7 +177,8 @@ def optimization_of(model: Any) -> str | None:
 def _linear_layers(model: Any) -> list[nn.Linear]:
     """The linear layers inside encoder layers; pooler and classifier see only one vector per text."""
     lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
-    return [layer for part in lists for layer in part.modules() if isinstance(layer, nn.Linear)]
+    lists += [nn.ModuleList(part.plan.layers) for part in model.modules() if isinstance(part, PyramidEncoder)]
+    return list(dict.fromkeys(layer for part in lists for layer in part.modules() if isinstance(layer, nn.Linear)))
 
 
 def _has_bf16() -> bool:

@@ -17,7 +17,17 @@ from torch import Tensor, nn
 from ..core.loop import Half, Plan, Step
 from ..core.selectors import Voters
 from ..core.tokens import Tokens
-from ..families import embeddings_of, family_of, head_modules, layers_of, logits_of_cls
+from ..families import (
+    base_model,
+    embedded,
+    family_of,
+    head_modules,
+    layers_of,
+    logits_of_cls,
+    modules_before,
+    modules_beside,
+    weights_of,
+)
 from ..schedule import AdaptiveSchedule
 
 
@@ -84,31 +94,36 @@ class Stretch(nn.Module):
         self._model = (model,)  # in a tuple: tracing takes the longer, the more modules are registered
         layers = layers_of(model)
         used = [layers[number - 1] for number in dict.fromkeys(part.number for part in parts) if number]
-        used += [embeddings_of(model)] if first else []
-        self.used = nn.ModuleList([*used, *(head_modules(model) if last else [])])
+        used += [
+            *modules_beside(model),
+            *(modules_before(model) if first else []),
+            *(head_modules(model) if last else []),
+        ]
+        self.used = nn.ModuleList(used)
 
-    def forward(self, given: Tensor, bias: Tensor, types: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(
+        self, given: Tensor, bias: Tensor, types: Tensor | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """What follows from the tokens.
 
         Args:
             given: (B, N) ids for the first stretch, (B, N, D) states for the others.
             bias: (B, N) added to the scores of keys.
             types: (B, N) token types, for the first stretch of models that have them.
+            positions: (B, N) of the input, for models that read them; the first stretch has all tokens in order.
 
         Returns:
             For the last stretch the logits (B, C) and the CLS vectors (B, D); for the others the states (B, N, D), and
             the attention (B, N) that each token received if the selection needs it.
         """
-        hidden = given
-        if self.first:
-            kinds = {} if types is None else {"token_type_ids": types}
-            hidden = embeddings_of(self._model[0])(input_ids=given, **kinds)
+        hidden = embedded(self._model[0], given, types) if self.first else given
         real = bias > torch.finfo(bias.dtype).min / 2
-        tokens = Tokens(hidden, [], real, masks=(bias[:, None, None, :],))
+        how: dict[str, Any] = {"bias": bias[:, None, None, :], "owner": base_model(self._model[0])}
+        tokens = Tokens(hidden, [], real, positions=positions, **how)
         for step in self._steps():
-            tokens = family_of(self._model[0]).halves.run(step, tokens)
+            tokens = family_of(self._model[0]).how.halves.run(step, tokens)
         if self.last:  # a plan for classifiers has a last layer that computes only CLS, or every token
-            return logits_of_cls(self._model[0], tokens.hidden), tokens.hidden[:, 0]
+            return logits_of_cls(self._model[0], tokens.hidden, weights_of(tokens)), tokens.hidden[:, 0]
         return (tokens.hidden,) if tokens.received is None else (tokens.hidden, tokens.received)
 
     def _steps(self) -> Iterator[Step]:
@@ -125,9 +140,17 @@ def stretches_of(model: Any, plan: Plan, longest: int) -> list[Stretch]:
     return [Stretch(model, some, first=number == 0, last=number == len(parts) - 1) for number, some in enumerate(parts)]
 
 
-def example(stretch: Stretch, width: int, *, types: bool) -> dict[str, Tensor]:
-    """Inputs of any shape, to trace a stretch with."""
+def example(stretch: Stretch, width: int, *, types: bool, positions: bool) -> dict[str, Tensor]:
+    """Inputs of any shape, to trace a stretch with.
+
+    Args:
+        stretch: The stretch.
+        width: D.
+        types: Whether the model reads token types.
+        positions: Whether its layers read the positions of tokens.
+    """
     rows, n = 2, 5
     given = torch.ones(rows, n, dtype=torch.long) if stretch.first else torch.zeros(rows, n, width)
     found = {"given": given, "bias": torch.zeros(rows, n)}
-    return found | ({"types": torch.zeros(rows, n, dtype=torch.long)} if stretch.first and types else {})
+    more = ("types" if types else None) if stretch.first else ("positions" if positions else None)
+    return found | ({} if more is None else {more: torch.zeros(rows, n, dtype=torch.long)})

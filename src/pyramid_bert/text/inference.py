@@ -127,7 +127,7 @@ def kept_of(model: Any, items: Sequence[Encoded], pad_id: int, *, batch_size: in
     """The tokens that each layer of a pyramid keeps of each text: asked of the schedule, or measured if adaptive."""
     encoder = pyramid_encoder(model)
     assert encoder is not None
-    layers, schedule = len(encoder.layer), encoder.plan.schedule
+    layers, schedule = len(encoder.plan.layers), encoder.plan.schedule
     if not schedule.is_adaptive:
         return [schedule.lengths(len(item), layers) for item in items]
     kept: list[tuple[int, ...]] = [()] * len(items)
@@ -149,7 +149,7 @@ def _radii(model: Any) -> Radii:
             f"the selector {encoder.selector.name!r} makes new vectors and keeps no token, so there is no covering "
             "radius; use 'coreset', or another that chooses tokens"
         )
-    return Radii(len(encoder.layer))
+    return Radii(len(encoder.plan.layers))
 
 
 def _in_order(found: Sequence[Coverage], batches: Sequence[Sequence[int]]) -> Coverage:

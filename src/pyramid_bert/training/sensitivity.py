@@ -183,7 +183,7 @@ def evenly(items: Sequence[Encoded], most: int) -> list[Encoded]:
 
 
 def _check(model: Any, texts: int) -> None:
-    if "attention" not in family_of(model).halves.halves:
+    if "attention" not in family_of(model).how.halves.halves:
         raise PyramidError(f"sensitivity cannot be measured on {type(model).__name__}, whose layers run whole")
     if not has_head(model):
         raise PyramidError(

@@ -67,7 +67,7 @@ def find_pyramid(
     if not methods:
         raise PyramidError("methods must not be empty; leave them out to try all")
     for method in methods:  # raises for what the family cannot run
-        family_of(classifier.model).settings(method.settings(extreme_schedule()), classifier.model.config)
+        family_of(classifier.model).how.settings(method.settings(extreme_schedule()), classifier.model.config)
     with Bar(shown=progress) as bar:
         finder = Finder(classifier, texts, labels, held_out, tuple(methods), batch_size, deadline, on_best, bar)
         return finder.find(speedup, target, metric)

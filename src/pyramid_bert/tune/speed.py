@@ -26,7 +26,7 @@ from ..core.loop import Exactly, Half, Step
 from ..core.tokens import Tokens
 from ..cost import tokens_seen
 from ..errors import OutOfReachError, PyramidError
-from ..families import pyramid_encoder, pyramid_settings, pyramidize, run_ends, sizes_of
+from ..families import pyramid_encoder, pyramid_settings, pyramidize, run_ends, settings_for, sizes_of
 from ..runtimes.devices import wait_for
 from ..schedule.base import Schedule
 from ..schedule.kinds import ExponentialSchedule
@@ -46,12 +46,15 @@ class Counted:
     """Speed-ups by multiply-accumulates, each row at its true length: exact, and the same on every machine."""
 
     def __init__(self, model: Any, lengths: Sequence[int]) -> None:
-        self._sizes = sizes_of(model)
+        self._sizes, self._config = sizes_of(model), model.config
         self._lengths = Counter(lengths)
         self._known: dict[Any, float] = {}
 
     def __call__(self, settings: PyramidConfig) -> float:
-        """The ideal speed-up over the dense model."""
+        """The ideal speed-up over the dense model; 0 for settings that its family cannot run."""
+        if (found := settings_for(self._config, settings)) is None:
+            return 0.0
+        settings = found
         computed = settings.cls_only, settings.rest_from, settings.skip
         key = settings.schedule, settings.placement, settings.metric, computed
         if key not in self._known:
@@ -145,7 +148,7 @@ def calibrate(
         raise PyramidError("calibrate takes a pyramid; use pyramidize(model, schedule) first")
     settings.check_saves()
     lengths, names = lengths_to_time(longest), PARTS if known is None else _OF_THE_SELECTOR
-    every = list(encoder.layer)
+    every = list(encoder.plan.layers)
     layers = {n: every if batch_size * n < _LARGE else every[:_FEW_LAYERS] for n in lengths}
     runs = {}
     for n in lengths:
@@ -188,8 +191,8 @@ def lengths_to_time(longest: int) -> list[int]:
 def _parts(pyramid: Any, encoder: Any, layers: Sequence[Any], hidden: Tensor) -> dict[str, Callable[[], None]]:
     """What is timed at one length. Parts of a layer run through several layers."""
     rows, n, _ = hidden.shape
-    plain = Tokens(hidden, [n] * rows)
-    masked = Tokens(hidden, [n] * rows, masks=(hidden.new_zeros(rows, 1, 1, n),))
+    plain = Tokens(hidden, [n] * rows, owner=encoder.owner[0])
+    masked = replace(plain, bias=hidden.new_zeros(rows, 1, 1, n))
     ids = torch.zeros(rows, n, dtype=torch.long, device=hidden.device)
     voters = encoder.selector.voters
 
@@ -208,7 +211,7 @@ def _parts(pyramid: Any, encoder: Any, layers: Sequence[Any], hidden: Tensor) ->
     def choose() -> None:
         if n > 1 and encoder.selector.name != "pool":
             received = hidden.new_ones(rows, n, dtype=torch.float32) if voters else None
-            tokens = Tokens(hidden, [n] * rows, received=received)
+            tokens = replace(plain, received=received)
             tokens.reduced(encoder.reducer(tokens, Step(1, "attention", keep=Exactly((max(1, n // 2),) * rows))))
 
     return {
@@ -261,7 +264,9 @@ class Predicted:
         self._known: dict[PyramidConfig, Calibration] = {}
 
     def __call__(self, settings: PyramidConfig) -> float:
-        """The predicted speed-up over the dense model."""
+        """The predicted speed-up over the dense model; 0 for settings that its family cannot run."""
+        if settings_for(self._model, settings) is None:
+            return 0.0
         times, shapes = self._calibration(settings), self._shapes.items()
         dense = sum(count * times.dense(n, masked=masked) for (n, masked), count in shapes)
         return dense / sum(count * times.pyramid(settings.schedule, n, masked=masked) for (n, masked), count in shapes)

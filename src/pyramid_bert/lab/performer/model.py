@@ -30,7 +30,7 @@ from ...core.encoder import PyramidEncoder
 from ...core.loop import Pass
 from ...core.selectors import get_selector
 from ...errors import PyramidError, UnsupportedModelError
-from ...families import Family, add_family, announce
+from ...families import Family, How, Where, register_family
 from ...families.halves import TwoHalves, Votes, checkpointed, run_encoder
 from .favor import KERNELS, favor_attention, orthogonal_features
 
@@ -344,10 +344,10 @@ class PerformerHalves(TwoHalves):
     """Runs the halves of a `PerformerLayer`."""
 
     def attend(
-        self, layer: Any, hidden: Tensor, bias: Tensor | None, *, queries: int | None = None, votes: Votes | None = None
+        self, layer: Any, hidden: Tensor, masks: Any, *, queries: int | None = None, votes: Votes | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """See `TwoHalves.attend`."""
-        return checkpointed(layer, layer.attend, hidden, bias, queries), None
+        return checkpointed(layer, layer.attend, hidden, masks, queries), None
 
     def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
         """See `TwoHalves.feed_forward`."""
@@ -387,12 +387,7 @@ PERFORMER = Family(
     config=PerformerConfig,
     classifier=PerformerForSequenceClassification,
     model=PerformerModel,
-    base="performer",
-    head="classifier.out_proj",
-    halves=PerformerHalves(),
-    stand_in=PerformerPyramidEncoder,
-    check=_check,
-    settings=_settings,
+    where=Where(base="performer"),
+    how=How(halves=PerformerHalves(), stand_in=PerformerPyramidEncoder, check=_check, settings=_settings),
 )
-add_family(PERFORMER)
-announce(PERFORMER)
+register_family(PERFORMER)

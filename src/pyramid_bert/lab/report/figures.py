@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from ...errors import MissingExtraError
 from ...explain.explanation import Explanation
-from ...explain.terminal import pieces, stages
+from ...explain.pieces import pieces
+from ...explain.terminal import stages
 from ...files import check_writable, write_bytes
 from ..glue.tasks import TASKS
 from ..study import plot

@@ -151,7 +151,7 @@ def look_inside(
     encoder = pyramid_encoder(classifier.model)
     if encoder is None:
         raise PyramidError("look_inside takes a pyramid; use pyramidize(model, schedule) first")
-    layers = len(encoder.layer)
+    layers = len(encoder.plan.layers)
     wanted = tuple(dict.fromkeys((1, max(layers // 2, 1), layers)))
     similarity: dict[int, list[NDArray[Any]]] = {layer: [] for layer in wanted}
     counts: dict[int, list[int]] = {layer: [] for layer in wanted}

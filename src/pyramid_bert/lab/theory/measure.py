@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ... import families
 from ...core.encoder import PyramidEncoder
 from ...core.loop import Pass, Recorder, Step, run
 from ...core.record import Trace
@@ -21,7 +22,7 @@ from ...core.reducer import Decision
 from ...core.selectors import Grouper, get_selector
 from ...core.tokens import Tokens
 from ...errors import PyramidError
-from ...families import embeddings_of, has_head, logits_of_cls, pyramid_encoder, pyramid_settings, pyramidize
+from ...families import has_head, logits_of_cls, pyramid_encoder, pyramid_settings, pyramidize
 from ...text.batches import Encoded
 from ...text.inference import collate
 from .bound import Constants, Measured, TheoremReport
@@ -172,7 +173,7 @@ class HalfSteps:
 
     def __init__(self, encoder: PyramidEncoder) -> None:
         self.encoder = encoder
-        self.last = 2 * len(encoder.layer)
+        self.last = 2 * len(encoder.plan.layers)
 
     def run(self, hidden: Tensor, start: int, stop: int, bias: Tensor | None = None) -> Tensor:
         """The state (B, N, D) after `stop` halves, given that after `start`; `bias` (B, 1, 1, N) hides keys."""
@@ -182,7 +183,7 @@ class HalfSteps:
             for step in self.encoder.plan.steps([n] * rows, dense=True, whole=True)
             if step.half in ("attention", "feed_forward")
         ]
-        tokens = Tokens(hidden, [n] * rows, masks=(bias,))
+        tokens = Tokens(hidden, [n] * rows, bias=bias, owner=self.encoder.owner[0])
         return run(tokens, steps[start:stop], self.encoder.family, self.encoder.reducer, Recorder()).hidden
 
     def states(self, hidden: Tensor, bias: Tensor | None = None) -> list[Tensor]:
@@ -247,10 +248,9 @@ def _ratio(out: Tensor | float, given: Tensor, scale: Tensor) -> float:
 
 def embedded(model: Any, batch: dict[str, Tensor]) -> Tensor:
     """The states (B, N, D) before the first layer."""
-    embeddings = embeddings_of(model)
-    names = ("input_ids", "token_type_ids") if hasattr(embeddings, "token_type_embeddings") else ("input_ids",)
-    hidden: Tensor = embeddings(**{name: batch[name].to(model.device) for name in names if name in batch})
-    return hidden
+    ids, types = (batch[name].to(model.device) if name in batch else None for name in ("input_ids", "token_type_ids"))
+    assert ids is not None
+    return families.embedded(model, ids, types)
 
 
 def key_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
