@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import CrossEncoder
+from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
 from pyramid_bert import PyramidClassifier, PyramidReranker, Schedule, pyramidize
+from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.record import Trace
 from pyramid_bert.errors import CheckpointError, DataError, PyramidError, UnknownNameError, UnsupportedModelError
 from pyramid_bert.text.batches import encode
+from pyramid_bert.text.inference import call, collate
 from pyramid_bert.text.pairs import Pairs
 
 HALF = Schedule.exponential(0.3, last_layer=3, min_tokens=3)
@@ -162,6 +166,31 @@ def test_a_new_head_has_to_be_trained(tmp_path, tiny_bert, tokenizer):
         PyramidReranker.load(tmp_path)
     with pytest.raises(PyramidError, match="has no trained classifier yet"):
         PyramidReranker.from_pretrained(tmp_path).score(QUERY, DOCUMENTS)
+
+
+@pytest.mark.parametrize("types", [True, False])
+def test_the_query_is_protected_with_and_without_token_types(tmp_path, tokenizer, tiny_bert, types):
+    if types:
+        tiny_bert(labels=1).save_pretrained(tmp_path)
+    else:
+        sizes = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 128}
+        config = DistilBertConfig(**sizes, vocab_size=len(tokenizer), num_labels=1, initializer_range=0.2)
+        DistilBertForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    if not types:  # as DistilBERT's says
+        file = tmp_path / "tokenizer_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "model_input_names": ["input_ids"]}))
+    rr, trace = PyramidReranker.from_pretrained(tmp_path, HALF, protect=("query", "separators")), Trace()
+    assert rr.settings.separator == (None if types else tokenizer.sep_token_id)
+    item = rr.encode(QUERY, DOCUMENTS[3:4])[0]
+    with torch.no_grad():
+        call(rr.classifier.model, collate([item], 0), Pass(trace))
+    asked, n = len(tokenizer.tokenize(QUERY)), len(item)
+    kept = set(trace.layers[-1].kept[0].tolist())
+    assert {*range(asked + 2), n - 1} <= kept
+    assert len(kept) < n
+    rr.save(tmp_path / "saved")
+    same(PyramidReranker.load(tmp_path / "saved").rank(QUERY, DOCUMENTS), rr.rank(QUERY, DOCUMENTS))
 
 
 def test_what_gives_no_score_is_refused_by_name(tiny_model_dir, folder, tmp_path):

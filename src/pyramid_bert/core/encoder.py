@@ -99,7 +99,9 @@ class PyramidEncoder(nn.Module):
         """
         handed_over = HANDED_OVER.get()
         this = this or (handed_over[-1][1] if handed_over else Pass())
-        tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense, owner=self.owner[0])
+        protected = None if this.dense else this.protected
+        replaces = self.replaces and not this.dense
+        tokens = Tokens.of(hidden, mask, replaces=replaces, owner=self.owner[0], protected=protected)
         slots = Slots() if self.spreads else None
         record = this.record if also is None else Both(this.record, also)
         record = record if slots is None else Both(record, slots)

@@ -14,6 +14,7 @@ from ..schedule import Schedule
 from ..version import __version__
 from .cross_encoder import inside
 from .parts import base_model, pyramid_encoder
+from .protecting import with_separator
 from .saved import dense_class, pyramid_config_class
 from .surgery import (
     fit_encoder,
@@ -46,7 +47,7 @@ def pyramidize(
         selector: Which tokens stay.
         config: Everything at once, instead of the other arguments.
         **settings: The further fields of `PyramidConfig`: reduce, weighted, placement, centers_per_step, metric,
-            within, cls_only, rest_from, skip, spread, seed.
+            within, cls_only, rest_from, skip, spread, protect, separator, seed.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
@@ -67,7 +68,7 @@ def pyramidize(
     whole, (model, reads_mean) = model, inside(model)
     config = config.replace(spread=True) if reads_mean else config
     family = family_of(model)
-    config = family.how.settings(config, model.config)
+    config = with_separator(family.how.settings(config, model.config), model.config)
     old = pyramid_settings(model)
     if old is not None:
         remove_encoder(model)

@@ -17,6 +17,7 @@ from ..errors import CheckpointError, PyramidError, UnsupportedModelError
 from ..planning import plan_and_reducer
 from .at_input import AtInput
 from .parts import base_model, embeddings_of, encoder_of, has_head, layers_of, pyramid_encoder
+from .protecting import protecting
 from .table import family_of
 
 _READ_CLS = ("ForMultipleChoice", "ForNextSentencePrediction")  # heads on CLS that are not served
@@ -95,7 +96,7 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
     if config.placement == "input":
         pyramid.at_input = AtInput(embeddings_of(model), family.how.watch(base))
     setattr(base, family.where.encoder, pyramid)
-    pyramid.hooks = tuple(family.how.around(model, base))
+    pyramid.hooks = (*family.how.around(model, base), *protecting(base, config.protection))
     if hasattr(base, _SENSITIVITY):  # only a pyramid that uses it saves it
         set_sensitivity(base, base.sensitivity)
 
