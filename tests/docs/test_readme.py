@@ -7,6 +7,7 @@ import pytest
 
 import pyramid_bert
 from pyramid_bert.cli import COMMANDS
+from pyramid_bert.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,8 +40,16 @@ def reranking(tmp_path, tiny_bert, tokenizer):
         (tmp_path / "cranfield" / f"{part}.tsv").write_text("\n".join(rows) + "\n")
 
 
+@pytest.fixture
+def own_families():
+    """Takes families that a test registers out of the table again."""
+    before = list(FAMILIES)
+    yield
+    FAMILIES[:] = before
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page, deep_model_dir, reranking, tmp_path, monkeypatch, capsys):
+def test_python_blocks_run(page, deep_model_dir, reranking, tmp_path, monkeypatch, capsys, own_families):
     monkeypatch.chdir(tmp_path)
     names = {
         "path": str(deep_model_dir),

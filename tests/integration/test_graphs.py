@@ -7,9 +7,10 @@ from helpers import graphs_of
 
 from pyramid_bert import PyramidConfig, Schedule, measure_sensitivity, pyramidize
 from pyramid_bert.core.record import Kept, Trace
-from pyramid_bert.families import pyramid_encoder
+from pyramid_bert.families import FAMILIES, pyramid_encoder
 from pyramid_bert.runtimes.registry import get_runtime
 from pyramid_bert.runtimes.stretches import cut
+from pyramid_bert.testing import batch_of, tiny_model
 
 LENGTHS = [17, 12, 9, 3]
 HALVING = Schedule.exponential(0.4, 2)
@@ -73,6 +74,29 @@ def test_graphs_give_the_logits_of_torch(tiny_bert, tiny_batch, logits_of, trace
     for row, n in enumerate(LENGTHS):  # alone, without padding and other rows
         alone, _ = graphs(ids[row : row + 1, :n], types[row : row + 1, :n], [n])
         assert alone[0] == pytest.approx(logits[row], abs=1e-5)
+
+
+READ_POSITIONS = {
+    "modernbert": {"local_attention": 6},
+    "eurobert": {"classifier_pooling": "mean"},
+    "deberta-v2": {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"]},
+    "mpnet": {},
+}
+
+
+@pytest.mark.parametrize("model_type", READ_POSITIONS)
+def test_graphs_take_the_positions_of_the_tokens_that_are_left(logits_of, traced, compiled, model_type):
+    family = next(family for family in FAMILIES if family.model_type == model_type)
+    assert family.how.reads_positions
+    model = tiny_model(family, {**READ_POSITIONS[model_type], "num_hidden_layers": 3})
+    pyramidize(model, Schedule.exponential(0.4, 2), "attention", weighted=True)
+    batch = batch_of(model, LENGTHS)
+    graphs, trace = graphs_of(model, 32, compiled), Trace()
+    assert graphs.positions
+    logits, _ = graphs(batch["input_ids"].numpy(), None, LENGTHS, trace)
+    assert logits == pytest.approx(logits_of(model, batch).numpy(), abs=1e-5)
+    for mine, theirs in zip(trace.layers, traced(model, batch).layers, strict=False):
+        assert mine.kept.tolist() == theirs.kept.tolist()
 
 
 def test_sensitivity_is_read_without_torch(tiny_bert, tiny_batch, items_of, logits_of):

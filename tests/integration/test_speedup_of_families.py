@@ -2,10 +2,10 @@
 
 import pytest
 
-from pyramid_bert import PyramidClassifier, find_pyramid
+from pyramid_bert import PyramidClassifier
 from pyramid_bert.families import FAMILIES
 from pyramid_bert.testing import tiny_model
-from pyramid_bert.text.labels import Labels
+from pyramid_bert.tune.search import find_pyramid
 
 KINDS = {
     "modernbert": ("modernbert", {"local_attention": 16}),
@@ -18,14 +18,17 @@ KINDS = {
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def dense(request, tokenizer, sentiment):
+def dense(request, tokenizer, sentiment, tmp_path_factory):
     """A dense classifier that has learned the toy task."""
     model_type, config = KINDS[request.param]
     family = next(family for family in FAMILIES if family.model_type == model_type)
     config = {**config, "vocab_size": len(tokenizer), "num_labels": 2, "hidden_size": 32, "initializer_range": 0.05}
     model = tiny_model(family, {**config, "pad_token_id": tokenizer.pad_token_id})
+    folder = tmp_path_factory.mktemp("untrained")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     texts, labels = sentiment(384)
-    classifier = PyramidClassifier(model, tokenizer, labels=Labels(("neg", "pos")))
+    classifier = PyramidClassifier.from_pretrained(folder, "dense")
     classifier.fit(texts, labels, epochs=6, learning_rate=3e-3, batch_size=16, progress=False)
     return classifier
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification, RobertaConfig, RobertaForSequenceClassification
 
 from pyramid_bert import PyramidConfig, Schedule, pyramid_settings, pyramidize, restore
-from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.loop import Exactly, Pass, Step
 from pyramid_bert.core.protection import Protection
 from pyramid_bert.core.record import Trace
+from pyramid_bert.core.reducer import Reducer, Space
 from pyramid_bert.core.selectors import Grouper, get_selector, selector_names
+from pyramid_bert.core.tokens import Protected, Tokens
 from pyramid_bert.errors import PyramidError, UnknownNameError, UnsupportedModelError
 from pyramid_bert.families import FAMILIES
 from pyramid_bert.text.inference import kept_of
@@ -192,6 +194,22 @@ def test_a_model_without_token_types_is_protected_by_separators(tmp_path):
     config.eos_token_id = None
     with pytest.raises(UnsupportedModelError, match=r"give separator=tokenizer\.sep_token_id"):
         pyramidize(RobertaForSequenceClassification(config), HALVING, protect="query")
+
+
+@pytest.mark.parametrize("selector", ["coreset", "cluster"])
+def test_selectors_compare_what_a_family_gives_them_to_compare(selector):
+    generator = torch.Generator().manual_seed(0)
+    hidden, compared = torch.randn(2, 2, 12, 6, generator=generator)
+    knobs = {"centers_per_step": 1, "within": None}
+    reducer = Reducer(get_selector(selector), knobs, Space(), "merge")
+    apart = Protected.of(torch.arange(12).repeat(2, 1) % 5 == 2)
+    step = Step(1, "attention", keep=Exactly((6, 6)))
+    found, expected = (
+        reducer(Tokens(x, [12, 12], compared=y, protected=apart), step).reduction
+        for x, y in ((hidden, compared), (compared, None))
+    )
+    assert torch.equal(found.index, expected.index)
+    assert torch.equal(found.group, expected.group)
 
 
 def test_tokens_that_stay_are_counted_as_they_are(tiny_bert, items_of):

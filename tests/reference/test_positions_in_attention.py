@@ -1,17 +1,19 @@
 """Kept tokens attend by the places that they had in the input: as transformers does when it is told these places."""
 
 import gc
+import json
 
 import pytest
 import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
 from pyramid_bert import Schedule, pyramidize, restore
-from pyramid_bert.core.loop import Pass
+from pyramid_bert.core.loop import Pass, Recorder
 from pyramid_bert.core.record import Trace
-from pyramid_bert.errors import UnsupportedModelError
+from pyramid_bert.errors import CheckpointError, UnsupportedModelError
 from pyramid_bert.families import FAMILIES, base_model
 from pyramid_bert.families.deberta import DEBERTA
+from pyramid_bert.families.loading import load_model
 from pyramid_bert.testing import batch_of, tiny_model
 
 WINDOW = 3
@@ -134,6 +136,32 @@ def test_the_vector_of_cls_is_that_after_the_last_norm():
     torch.testing.assert_close(this.cls, wanted, atol=1e-5, rtol=0)
 
 
+# ---- what selectors compare ----
+
+
+class Compared(Recorder):
+    """Keeps the tokens of the first reduction before it, after the norm of the layer, and as the selector sees them."""
+
+    def ran(self, step, tokens):
+        if step.keep is not None and not hasattr(self, "normed"):
+            norm = step.layer.mlp_norm if hasattr(step.layer, "mlp_norm") else step.layer.post_attention_layernorm
+            self.hidden, self.normed = tokens.hidden, norm(tokens.hidden)
+
+    def reduced(self, step, decision, tokens):
+        if not hasattr(self, "seen"):
+            self.seen, self.kept = decision.candidates.hidden, tokens.hidden
+
+
+@pytest.mark.parametrize(("model_type", "config"), [("modernbert", {}), ("eurobert", {"classifier_pooling": "bos"})])
+def test_pre_norm_models_compare_tokens_after_a_norm_and_keep_them_before(model_type, config):
+    model, record = pyramidize(tiny(model_type, **config), Schedule.exponential(0.5, 2), reduce="drop"), Compared()
+    with torch.no_grad():
+        model(**batch_of(model, (24, 24)), pyramid_pass=Pass(record))
+    torch.testing.assert_close(record.seen, record.normed)
+    assert (record.seen - record.hidden).abs().max() > 0.1
+    assert torch.equal(record.kept[:, 0], record.hidden[:, 0])
+
+
 # ---- projections of relative positions ----
 
 
@@ -222,3 +250,14 @@ def test_a_pyramid_of_deberta_has_no_attention_matrices():
     with pytest.raises(UnsupportedModelError, match="output_attentions"):
         model(**batch_of(model, (24,)), output_attentions=True)
     assert model(**batch_of(model, (24,))).logits.isfinite().all()  # nothing is left of the call that failed
+
+
+def test_a_model_with_its_own_code_is_refused_by_name(tmp_path):
+    config = {"model_type": "new", "auto_map": {"AutoConfig": "configuration.NewConfig"}, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"'new'.*own code.*modernbert"):
+        load_model(tmp_path)
+    tiny("gte").save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "auto_map": config["auto_map"]}))
+    assert load_model(tmp_path)[0].config.model_type == "gte"

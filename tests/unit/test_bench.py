@@ -118,7 +118,7 @@ def test_bench_runs_on_a_file_with_a_saved_pyramid(capsys, tmp_path, tiny_bert, 
     assert ledger["settings"]["schedule"] == SCHEDULE.to_dict()
     assert ledger["workload"]["rows"] == 2
     assert main(["bench", "--data", data, "--rounds", "1"]) == 2
-    assert "a random BERT has no tokenizer" in capsys.readouterr().err
+    assert "a random model has no tokenizer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("how", "heads"), [("packed", 4), ("bf16", None), ("int8", None)])
@@ -276,3 +276,26 @@ def test_bench_cuts_texts_as_the_saved_classifier_does(saved, capsys):
 def test_bench_names_options_not_arguments(words, option, capsys):
     assert run_bench("bench", "--size", "tiny", "--rows", 2, "--rounds", 1, *words.split()) in (1, 2)
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f"pyramid-bert: {option}")
+
+
+@pytest.mark.parametrize("family", ["distilbert", "mpnet"])
+def test_a_random_model_of_any_family_is_measured(family, capsys):
+    options = [
+        "--size",
+        "tiny",
+        "--n",
+        "16",
+        "--rows",
+        "2",
+        "--rounds",
+        "1",
+        "--keep-ratio",
+        "0.5",
+        "--last-layer",
+        "2",
+    ]
+    assert main(["bench", "--family", family, *options, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["speedup"]["ideal"] > 1
+    assert main(["bench", "--family", "gpt", *options]) == 2
+    assert "family must be" in capsys.readouterr().err

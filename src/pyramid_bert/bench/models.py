@@ -6,15 +6,28 @@ import copy
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification
 
-from ..families import apply_settings, restore
+from ..checks import check_choice
+from ..families import FAMILIES, apply_settings, restore
 from ..families.loading import load_model, load_tokenizer
 from ..runtimes.devices import find_device
 from ..schedule.base import Schedule
 from ..training import quiet_transformers
 
 SIZES = {"base": (12, 768, 12), "small": (12, 384, 12), "mini": (6, 384, 12), "tiny": (2, 128, 2)}
+# What published models of a family have, where the defaults of its config are others.
+_AS_PUBLISHED: dict[str, dict[str, Any]] = {
+    "deberta-v2": {
+        "relative_attention": True,
+        "position_buckets": 256,
+        "pos_att_type": ["p2c", "c2p"],
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+    },
+    "eurobert": {"classifier_pooling": "bos"},
+}
 
 
 def model_pair(
@@ -25,6 +38,7 @@ def model_pair(
     device: str | torch.device | None = None,
     *,
     texts: bool = True,
+    family: str = "bert",
 ) -> tuple[Any, Any, Any]:
     """(dense model, pyramid, tokenizer or None).
 
@@ -35,12 +49,13 @@ def model_pair(
         settings: Further fields of `PyramidConfig`.
         device: Where both run; None takes the accelerator that torch sees, else the CPU.
         texts: Whether texts are to be run, so that a tokenizer is needed.
+        family: The model type of the random one.
     """
     place = find_device(device)
     tokenizer = None
     with quiet_transformers():
         if path is None:
-            model = random_bert(size)
+            model = random_model(family, size)
         else:
             model, tokenizer = load_model(path)[0], load_tokenizer(path) if texts else None
     dense = restore(copy.deepcopy(model.to(place)))
@@ -48,12 +63,23 @@ def model_pair(
     return dense, model, tokenizer
 
 
-def random_bert(size: str) -> Any:
-    """A BERT classifier with random weights, always the same, in evaluation mode."""
+def random_model(model_type: str, size: str) -> Any:
+    """A classifier of a family with random weights, always the same, in evaluation mode.
+
+    Its feed-forward networks are as many times wider than its tokens as those of the family's usual models.
+
+    Args:
+        model_type: The family, as in `config.model_type`.
+        size: A key of `SIZES`.
+    """
+    check_choice("family", model_type, [family.model_type for family in FAMILIES])
+    family = next(family for family in FAMILIES if family.model_type == model_type)
     layers, hidden, heads = SIZES[size]
-    config = BertConfig(
-        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
-    )
+    usual, inner = family.config(), family.where.inner_size
+    sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+    sizes[inner] = hidden * getattr(usual, inner) // usual.hidden_size
+    config = family.config(**sizes, **_AS_PUBLISHED.get(model_type, {}))
+    attention = "sdpa" if family.classifier._supports_sdpa else "eager"
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return BertForSequenceClassification._from_config(config, attn_implementation="sdpa").eval()
+        return family.classifier._from_config(config, attn_implementation=attention).eval()

@@ -7,7 +7,8 @@
 
 The pyramid runs on the same sorted batches as c.
 
-Measure on a quiet machine. The weights do not matter for speed: without --model, a random BERT of a given size runs.
+Measure on a quiet machine. The weights do not matter for speed: without --model, a random model of a given family and
+size runs.
 With --speedup the schedule is found for you; with --training, steps of fine-tuning are measured instead.
 """
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 SIZES = ("base", "small", "mini", "tiny")
 EPILOG = """examples:
   pyramid-bert bench --size base --n 128 --rows 32 --keep-ratio 0.25 --last-layer 3 --rounding floor
+  pyramid-bert bench --family roberta --size base --keep-ratio 0.25 --last-layer 3
   pyramid-bert bench --model my-model --data reviews.csv --batch-size 1,32 --json
   pyramid-bert bench --model my-model --data reviews.csv --speedup 2
   pyramid-bert bench --model my-model --data reviews.csv --batch-size 1 --optimize
@@ -46,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     group = parser.add_argument_group("what to run")
     group.add_argument("--model", help="a model folder, or a name on the hub; a saved pyramid brings its own schedule")
-    group.add_argument("--size", choices=SIZES, default="base", help="without --model: size of a random BERT")
+    group.add_argument("--size", choices=SIZES, default="base", help="without --model: size of a random model")
+    group.add_argument("--family", metavar="NAME", help="without --model: its config.model_type (default: bert)")
     group.add_argument("--data", metavar="FILE", help="texts to run on; without it, random rows of --n tokens")
     group.add_argument("--n", default="128", metavar="N[,N]", help="lengths of the random rows, in turn (default: 128)")
     group.add_argument("--rows", type=int, help="rows of --data to use (default: 256), or random rows (default: 32)")
@@ -90,7 +93,8 @@ def run(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     settings, device = options.pyramid_settings_from(args), options.device_from(args)
     with options.named_by_options():
-        pair = model_pair(args.model, args.size, schedule, settings, device, texts=table is not None)
+        how: dict[str, Any] = {"texts": table is not None, "family": args.family or "bert"}
+        pair = model_pair(args.model, args.size, schedule, settings, device, **how)
     dense, pyramid, tokenizer = pair
     if args.speed is not None:
         pyramidize(pyramid, config=settings_at(Front.load(model_folder(args.model)), args.speed))
@@ -136,8 +140,10 @@ def _check_call(args: argparse.Namespace, batch_sizes: list[int]) -> None:
         check_number("--speedup", args.speedup, 1, hint="2 means twice as fast", error=UsageError)
     if args.reduce == "replace":
         raise UsageError("--reduce replace keeps the full length and saves nothing; --reduce drop --weighted does")
+    if args.family and args.model:
+        raise UsageError(f"--family is that of a random model, and --model gives one; leave out --family {args.family}")
     if args.data and not args.model:
-        raise UsageError("--data needs --model: a random BERT has no tokenizer")
+        raise UsageError("--data needs --model: a random model has no tokenizer")
     if args.speed is not None and (not args.model or args.speedup is not None):
         raise UsageError("--speed chooses a speed of an elastic --model; leave out --speedup")
     if args.training and len(batch_sizes) > 1:

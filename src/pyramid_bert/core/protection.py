@@ -81,8 +81,10 @@ class Aside:
         size, received = (
             None if x is None else arrays.gathered(x, self._index) for x in (self._tokens.size, self._tokens.received)
         )
-        hidden = Reduction(self._index).apply(self._tokens.hidden)
-        return Tokens(hidden, self._counts, self._filled, size=size, received=received)
+        hidden, compared = (
+            None if x is None else Reduction(self._index).apply(x) for x in (self._tokens.hidden, self._tokens.compared)
+        )
+        return Tokens(hidden, self._counts, self._filled, size=size, received=received, compared=compared)
 
     def keep(self, keep: Keep, window: int | None) -> Keep:
         """How many of the others stay, so that as many tokens stay in all; CLS always does.

@@ -40,7 +40,8 @@ class Space:
 
     def candidates(self, tokens: Tokens, step: Step) -> Candidates:
         """The tokens as selectors see them at a step."""
-        hidden = arrays.detached(tokens.hidden)
+        itself = tokens.compared is None or self.owner is not None  # sensitivity is that of the hidden states
+        hidden = arrays.detached(tokens.hidden if itself else tokens.compared)
         if self.owner is not None:
             hidden = project(hidden, self.owner[0].sensitivity[step.number - 1])
         tables = tokens.tables if self.owner is None else None

@@ -47,6 +47,7 @@ class Tokens:
         positions: (B, N) the input position of each token; None while every token stands at its own, 0 to N - 1. A copy
             has the position of its original.
         received: (B, N) the attention that each token received in this layer, if the selector needs it.
+        compared: (B, N, D) the vectors that selectors compare, if these are not the hidden states themselves.
         resting: (B, N - 1, D) the other tokens, inside a layer that computes only CLS.
         copies: With "replace": the original of each token; `counts` then counts originals.
         tables: The summands of the embeddings, before the first layer and if known.
@@ -63,6 +64,7 @@ class Tokens:
     size: Array | None = None
     positions: Array | None = None
     received: Array | None = None
+    compared: Array | None = None
     resting: Array | None = None
     copies: Reduction | None = None
     tables: Summands | None = None
@@ -154,11 +156,13 @@ class Tokens:
         hidden = self.copies.apply(self.hidden)  # (B, K, D)
         different = hidden.shape[1]
         mask = None if min(self.counts) == different else self.copies.mask
+        compared = None if self.compared is None else self.copies.apply(self.compared)
         received = self.received
         if received is not None:  # an original receives what its copies do
             received = self.copies.sizes(received, different)
         protected = None if self.protected is None else self.protected.at(self.copies.index)
-        return Tokens(hidden, self.counts, mask, received=received, tables=self.tables, protected=protected)
+        seen: dict[str, Any] = {"received": received, "compared": compared, "protected": protected}
+        return Tokens(hidden, self.counts, mask, tables=self.tables, **seen)
 
     def reduced(self, decision: Decision) -> Tokens:
         """The tokens after a decision."""

@@ -47,11 +47,17 @@ class TwoHalves:
         )
         resting = tokens.hidden[:, 1:] if step.cls_only else None
         given = tokens.hidden if step.layer._forward_hooks else None
-        return replace(tokens, hidden=hidden, received=received, resting=resting, given=given, tables=None)
+        compared = None if step.keep is None else self.compared(step.layer, hidden)
+        how: dict[str, Any] = {"received": received, "compared": compared, "resting": resting, "given": given}
+        return replace(tokens, hidden=hidden, tables=None, **how)
 
     def _feed_forward(self, step: Step, tokens: Tokens) -> Tokens:
         tokens = replace(tokens, hidden=self.feed_forward(step.layer, tokens.hidden))
         return tokens.rejoined() if step.cls_only and not step.final else tokens
+
+    def compared(self, layer: Any, hidden: Tensor) -> Tensor | None:
+        """The vectors (B, N, D) that selectors compare in the middle of `layer`; None for the tokens themselves."""
+        return None
 
     def output(self, hidden: Tensor) -> Any:
         """What a layer returns, which hooks on it get: the tokens, or a tuple that begins with them."""

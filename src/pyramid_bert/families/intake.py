@@ -19,6 +19,7 @@ from ..checks import check_number
 from ..errors import CheckpointError
 from .family import Family
 from .parts import base_model, positions_of
+from .table import FAMILIES
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -60,6 +61,13 @@ def check_config(folder: Path) -> None:
     for key in _ATTENTION_KEYS:
         if config.get(key) not in _ATTENTION:
             raise CheckpointError(f"{path} asks for attention by {config[key]!r}; only eager and sdpa are run")
+    kind = config.get("model_type")
+    if config.get("auto_map") and not any(kind in (family.model_type, family.pyramid_type) for family in FAMILIES):
+        have = ", ".join(family.model_type for family in FAMILIES)
+        raise CheckpointError(
+            f"{folder} holds a model of type {kind!r} that comes with its own code (trust_remote_code), which is never "
+            f"run; families that transformers has itself and that can be pyramids: {have}"
+        )
     if (folder / "adapter_config.json").exists():
         raise CheckpointError(f"{folder} holds an adapter; merge it into its model and save that")
     kinds = config.get("architectures")

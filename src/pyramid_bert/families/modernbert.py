@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -13,7 +14,7 @@ from .rope import EURO_BERT, RopeHalves
 
 
 class ModernBertHalves(RopeHalves):
-    """Runs the halves of a `ModernBertEncoderLayer`. Tokens are those of the residual stream, which has no norm."""
+    """Runs the halves of a `ModernBertEncoderLayer`."""
 
     def attention(self, layer: Any) -> Any:
         """See `RopeHalves.attention`."""
@@ -34,6 +35,11 @@ class ModernBertHalves(RopeHalves):
         both = linear(given, joint.weight[width:], None if bias is None else bias[width:])
         key, value = both.chunk(2, dim=-1)
         return query, key, value
+
+    @torch.no_grad()
+    def compared(self, layer: Any, hidden: Tensor) -> Tensor:
+        """See `EuroBertHalves.compared`."""
+        return cast(Tensor, layer.mlp_norm(hidden.detach()))
 
     def mixed(self, attention: Any, context: Tensor) -> Tensor:
         """See `RopeHalves.mixed`."""

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
@@ -27,6 +28,9 @@ from .halves import States, TwoHalves, Votes, fire_hooks
 from .reading import SelfAttention
 
 _PADDING = 1  # the position of padding, in every MPNet
+_FARTHEST = 128  # more distant tokens have the bias of those that are this far apart
+# The bucket of each distance. Not computed in a pass: logarithms of other runtimes round to other buckets.
+_BUCKETS = MPNetEncoder.relative_position_bucket(torch.arange(-_FARTHEST, _FARTHEST + 1)).tolist()
 # Where the attention maps of a call go, if it wants them.
 _maps: ContextVar[list[Tensor] | None] = ContextVar("attention maps of a call", default=None)
 
@@ -67,12 +71,9 @@ class MPNetHalves(TwoHalves):
 
 def _relative_bias(base: Any, places: Tensor) -> Tensor:
     """The bias (B, H, N, N) of scores between tokens at `places` (B, N)."""
-    farthest = base.config.max_position_embeddings
-    distances = torch.arange(-farthest, farthest + 1, device=places.device)
-    buckets = MPNetEncoder.relative_position_bucket(distances)
-    table = base.encoder.relative_attention_bias(buckets).T  # (H, distances)
-    index = places[:, None, :] - places[:, :, None] + farthest  # (B, N, N): from each query to each key
-    return table[:, index].transpose(0, 1)
+    table = base.encoder.relative_attention_bias(torch.tensor(_BUCKETS, device=places.device))  # (distances, H)
+    apart = places[:, None, :] - places[:, :, None]  # (B, N, N): from each query to each key
+    return embedding(apart.clamp(-_FARTHEST, _FARTHEST) + _FARTHEST, table).permute(0, 3, 1, 2)
 
 
 class MPNetPyramidEncoder(PyramidEncoder):

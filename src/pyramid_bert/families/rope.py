@@ -142,6 +142,11 @@ class PostNormHalves(RopeHalves):
 class EuroBertHalves(RopeHalves):
     """Layers of `eurobert`: a norm before each half."""
 
+    @torch.no_grad()
+    def compared(self, layer: Any, hidden: Tensor) -> Tensor:
+        """See `TwoHalves.compared`: a few directions dominate distances in the residual stream, which has no norm."""
+        return cast(Tensor, layer.post_attention_layernorm(hidden.detach()))
+
     def before(self, layer: Any, hidden: Tensor) -> Tensor:
         """See `RopeHalves.before`."""
         return cast(Tensor, layer.input_layernorm(hidden))

@@ -101,7 +101,9 @@ class _Running:
         if not self._left:
             self.answer = first.copy(), others[0].copy()  # a runtime may use their memory again
             return replace(tokens, hidden=others[0][:, None])
-        return replace(tokens, hidden=first, received=others[0] if others else None)
+        received = others.pop(0) if others and self._graphs.plan.voters is not None else None
+        compared = others[0] if others else None
+        return replace(tokens, hidden=first, received=received, compared=compared)
 
 
 def _bias(tokens: Tokens) -> NDArray[Any]:

@@ -113,18 +113,24 @@ class Stretch(nn.Module):
             positions: (B, N) of the input, for models that read them; the first stretch has all tokens in order.
 
         Returns:
-            For the last stretch the logits (B, C) and the CLS vectors (B, D); for the others the states (B, N, D), and
-            the attention (B, N) that each token received if the selection needs it.
+            For the last stretch the logits (B, C) and the CLS vectors (B, D); for the others the states (B, N, D), the
+            attention (B, N) that each token received if the selection needs it, and the vectors (B, N, D) that
+            selectors compare if they are others.
         """
         hidden = embedded(self._model[0], given, types) if self.first else given
         real = bias > torch.finfo(bias.dtype).min / 2
         how: dict[str, Any] = {"bias": bias[:, None, None, :], "owner": base_model(self._model[0])}
         tokens = Tokens(hidden, [], real, positions=positions, **how)
+        halves: Any = family_of(self._model[0]).how.halves
         for step in self._steps():
-            tokens = family_of(self._model[0]).how.halves.run(step, tokens)
+            tokens = halves.run(step, tokens)
         if self.last:  # a plan for classifiers has a last layer that computes only CLS, or every token
             return logits_of_cls(self._model[0], tokens.hidden, weights_of(tokens)), tokens.hidden[:, 0]
-        return (tokens.hidden,) if tokens.received is None else (tokens.hidden, tokens.received)
+        end = self.parts[-1]
+        in_the_middle = end.half == "attention"
+        layer = layers_of(self._model[0])[end.number - 1] if in_the_middle else None
+        compared = halves.compared(layer, tokens.hidden) if in_the_middle else None
+        return tuple(x for x in (tokens.hidden, tokens.received, compared) if x is not None)
 
     def _steps(self) -> Iterator[Step]:
         layers = layers_of(self._model[0])

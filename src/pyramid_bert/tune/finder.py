@@ -22,7 +22,7 @@ from ..bench.ideal import ideal_speedup, kept_lengths
 from ..classifier import PyramidClassifier
 from ..config import PyramidConfig
 from ..errors import OutOfReachError
-from ..families import pyramidize
+from ..families import pyramidize, settings_for
 from ..progress import Bar
 from ..text.metrics import metrics_of
 from ..text.sampling import shuffled
@@ -171,7 +171,7 @@ class Finder:
         others = sorted(judge.trials.values(), key=lambda trial: (-trial.rows, trial.divergence))
         return Search(
             classifier=classifier,
-            settings=settings,
+            settings=classifier.settings or settings,  # as its family runs them
             wanted=speedup,
             target=target,
             ideal=self._ideal() if settings.schedule.is_adaptive else counted(settings),
@@ -247,6 +247,8 @@ class Finder:
         self, speedup: float, deadline: Deadline, candidate: PyramidConfig, near: float | None
     ) -> PyramidConfig | None:
         """The settings of a candidate whose lengths follow the text. In batches these save less than they count."""
+        if settings_for(self._model, candidate) is None:
+            return None
         shape = candidate.schedule.to_dict()
         how = {name: shape[name] for name in ("first_layer", "last_layer", "relative", "steps", "min_tokens")}
         how |= {"growth": shape.get("growth", 1.0), "pad_id": self._pad_id, "batch_size": self._batch_size}

@@ -40,7 +40,7 @@ def smallest(
             above, best = (math.log(x), math.log(speedup)), x
             if speedup <= wanted * (1 + _CLOSE) or x <= low:
                 break
-        elif x >= high:
+        elif x >= high or speedup <= 0:  # 0: what cannot run at all
             return None
         else:
             below = math.log(x), math.log(speedup)
