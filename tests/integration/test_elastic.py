@@ -171,7 +171,7 @@ def test_what_cannot_be_done_is_told_before_training(dense, sentiment, monkeypat
 def test_levels_hold_every_pyramid_worth_training(dense, sentiment):
     items = dense.encode(sentiment(240)[0])
     counted = Counted(dense.model, [len(item) for item in items])
-    levels = levels_of(dense, items, METHOD, counted, [1.4, 2.0])
+    levels = levels_of(dense, items, items, METHOD, counted, [1.4, 2.0])
     assert len(levels) == 2
     assert all(counted(one) >= speed for speed, level in zip((1.4, 2.0), levels, strict=True) for one in level)
 

@@ -16,7 +16,7 @@ from pyramid_bert.tune.candidates import Method
 from pyramid_bert.tune.judge import divergences, outputs_for
 from pyramid_bert.tune.rehearsal import Rehearsals
 from pyramid_bert.tune.speed import Counted
-from pyramid_bert.tune.taught import METHOD, as_taught, by_rest, train_pyramid
+from pyramid_bert.tune.taught import METHOD, as_taught, candidates, train_pyramid
 
 SETTINGS = TrainSettings(epochs=1, learning_rate=1e-3, batch_size=16, dropout=0.0, distill_weight=0.9)
 
@@ -50,14 +50,20 @@ def far_from(dense, model, texts):
 def test_candidates_rest_later_and_merge_more(dense, sentiment):
     items = dense.encode(sentiment(60)[0])
     counted = Counted(dense.model, [len(item) for item in items])
-    found = by_rest(METHOD, 4, counted, 1.5)
+    every = candidates(METHOD, 4, counted, 1.5)
+    found, fewer = ([one for one in every if bool(one.skip) == skips] for skips in (False, True))
     assert len(found) > 1
-    assert all(counted(one) >= 1.5 for one in found)
+    assert all(counted(one) >= 1.5 for one in every)
     rests, ratios = [one.rest_from for one in found], [one.schedule.keep_ratio for one in found]
     assert rests == sorted(set(rests))
     assert ratios == sorted(ratios, reverse=True)
     assert all(one.schedule.done_at(4) < one.rest_from for one in found)
-    (only,) = by_rest(Method("first", "drop", rest_from=4), 4, counted, 1.5)
+    # One that leaves out a layer rests where another does that leaves out none, and keeps more tokens.
+    assert fewer
+    assert all(one.skip == (one.rest_from // 2,) for one in fewer)
+    merged = dict(zip(rests, ratios, strict=True))
+    assert all(one.schedule.keep_ratio > merged[one.rest_from] for one in fewer)
+    (only,) = candidates(Method("first", "drop", rest_from=4), 4, counted, 1.5)
     assert (only.selector, only.rest_from) == ("first", 4)
 
 
@@ -109,6 +115,18 @@ def test_labels_are_not_needed_with_a_teacher(dense, tiny_bert, sentiment):
     assert far_from(dense, stranger.model, texts) < before / 2
     with pytest.raises(PyramidError, match="labels are missing: give one per text, or a teacher"):
         PyramidClassifier(dense.model, dense.tokenizer).fit(texts)
+
+
+def test_the_speed_is_that_on_texts_as_long_as_those_of_dev(dense, sentiment):
+    """Training texts can be far shorter, as the phrases of SST-2 are."""
+    texts, labels = sentiment(240)
+    longer = [f"{text} {text} {text}" for text in texts[:20]]
+    how = {"target": "ideal", "method": replace(METHOD, rest_from=4), "settings": SETTINGS, "progress": False}
+    by_training = train_pyramid(dense, 1.6, texts, labels, **how).choice
+    by_dev = train_pyramid(dense, 1.6, texts, labels, dev=(longer, labels[:20]), **how).choice
+    by_like = train_pyramid(dense, 1.6, texts, labels, dev=(texts[:20], labels[:20]), like=longer, **how).choice
+    assert by_dev.settings == by_like.settings != by_training.settings
+    assert by_dev.ideal == Counted(dense.model, [len(item) for item in dense.encode(longer)])(by_dev.settings) >= 1.6
 
 
 def test_what_cannot_be_done_is_told_before_training(dense, sentiment, monkeypatch):

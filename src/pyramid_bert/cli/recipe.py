@@ -46,7 +46,7 @@ def teach(
     watched = next(((table.texts, table.labels) for table in dev.values()), None)
     target = "ideal" if args.ideal else "time"
     how: dict[str, Any] = {"dev": watched, "log_dir": args.log_dir}
-    speedup_of = _check_reach(args, dense, train.texts, target, settings)
+    speedup_of = _check_reach(args, dense, train.texts, watched[0] if watched else train.texts, target, settings)
     args.goes_on = lambda: any((out / "checkpoints").rglob("checkpoint-*/trainer_state.json"))
     if not args.teacher:
         if known is not None and known.numbered:
@@ -85,7 +85,7 @@ def _dense_model(args: argparse.Namespace, loading: dict[str, Any]) -> PyramidCl
 
 
 def _check_reach(
-    args: argparse.Namespace, dense: PyramidClassifier, items: Any, target: str, settings: TrainSettings
+    args: argparse.Namespace, dense: PyramidClassifier, items: Any, timed: Any, target: str, settings: TrainSettings
 ) -> SpeedupOf | None:
     """Raises if no pyramid has the wanted speed. Nothing is checked for a resumed run: it keeps its pyramid."""
     from ..tune import elastic, taught
@@ -96,8 +96,8 @@ def _check_reach(
         return None
     wanted = elastic.speeds_between(*args.speedup) if is_range else [args.speedup]
     check_rows(len(items))
-    speedup_of = taught.speeds(dense, items, target, settings.eval_batch_size, progress=True)
-    elastic.levels_of(dense, items, taught.METHOD, speedup_of, wanted)
+    speedup_of = taught.speeds(dense, timed, target, settings.eval_batch_size, progress=True)
+    elastic.levels_of(dense, items, timed, taught.METHOD, speedup_of, wanted)
     return speedup_of
 
 
@@ -129,9 +129,13 @@ def _show_front(dense: PyramidClassifier, elastic: PyramidClassifier, dev: Any, 
 
 def _briefly(settings: PyramidConfig) -> str:
     """What a pyramid of a front does, in a few words."""
+    from ..tune.candidates import listed_layers
+
     ratio = settings.schedule.to_dict()["keep_ratio"]
     merged = f"{ratio:.0%} of the tokens left" if ratio < 1 else "nothing merged"
-    return merged if settings.rest_from is None else f"{merged}, only CLS from layer {settings.rest_from}"
+    rests = "" if settings.rest_from is None else f", only CLS from layer {settings.rest_from}"
+    without = f", without {listed_layers(settings.skip)}" if settings.skip else ""
+    return merged + rests + without
 
 
 def _show(found: Taught, args: argparse.Namespace) -> None:

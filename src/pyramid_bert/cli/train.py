@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_settings(group, _DISTILLATION)
     options.add_data_options(parser)
     options.add_schedule_options(parser)
-    faster = "train the pyramid that is X times faster than dense on length-sorted batches, on this machine"
+    faster = "train the pyramid that is X times faster than dense on length-sorted batches of texts as long as --dev's"
     ranges = f"{faster}; X-Y: one model for every speed between"
     parser.add_argument("--speedup", type=options.speeds, metavar="X[-Y]", help=ranges)
     ideal = "with --speedup: count multiply-accumulates at true lengths, not time on this machine"

@@ -98,8 +98,12 @@ def described(settings: PyramidConfig) -> str:
         "cluster, merge, layers 1-9, each text within 12.5% of CLS's radius, times 1.2 a layer"
         >>> described(Method("cluster", metric="cosine").settings(Schedule.adaptive(0.1, last_layer=9, relative=False)))
         'cluster, merge, cosine, layers 1-9, each text within a radius of 0.1'
+        >>> described(Method("cluster", rest_from=6).settings(Schedule.exponential(0.5, 5)).replace(skip=(3,)))
+        'cluster, merge, resting from 6, without layer 3, layers 1-5 down to 50% of the tokens'
     """
-    method, fields = Method.of(settings), settings.schedule.to_dict()
+    method, fields = str(Method.of(settings)), settings.schedule.to_dict()
+    if settings.skip:
+        method += f", without {listed_layers(settings.skip)}"
     if settings.schedule.kind not in ("exponential", "adaptive"):
         return f"{method}, {settings.schedule.kind} schedule"
     first, last = fields["first_layer"], fields["last_layer"]
@@ -109,6 +113,16 @@ def described(settings: PyramidConfig) -> str:
     growing = f", times {fields['growth']:g} a layer" if "growth" in fields else ""
     radius = f"{fields['radius']:.1%} of CLS's radius" if fields["relative"] else f"a radius of {fields['radius']:.3g}"
     return f"{layers}, each text within {radius}{growing}"
+
+
+def listed_layers(numbers: Sequence[int]) -> str:
+    """Layers by number, in words.
+
+    Example:
+        >>> listed_layers((3,)), listed_layers((3, 5))
+        ('layer 3', 'layers 3, 5')
+    """
+    return f"layer{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def following(settings: PyramidConfig, layers: int) -> PyramidConfig:

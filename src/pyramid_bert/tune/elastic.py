@@ -33,7 +33,7 @@ from .rehearsal import check_rows, held_out_rows
 from .search import TARGETS, check_dense
 from .solver import SpeedupOf, check_speedup
 from .speed import Counted
-from .taught import METHOD, as_taught, identity, pyramid_of, speeds, to_train
+from .taught import METHOD, as_taught, as_used, identity, pyramid_of, speeds, to_train
 
 RECORD, _LEVELS = "levels.json", "levels"
 _STEP = 1.2  # from one speed of a front to the next
@@ -47,6 +47,7 @@ def train_elastic(
     labels: Sequence[Any] | None = None,
     *,
     dev: tuple[Sequence[Any], Sequence[Any]] | None = None,
+    like: Sequence[Any] | None = None,
     target: str = "time",
     method: Method = METHOD,
     settings: TrainSettings | None = None,
@@ -64,6 +65,8 @@ def train_elastic(
         texts: At least 200 texts to learn from, or what `encode` returned. Some are held out to choose pyramids by.
         labels: One per text; without them all is learned from the dense model.
         dev: Texts and labels to evaluate on after each epoch, and at every speed in the end.
+        like: Texts as long as those that the model will be used on: speed-ups are those on them. By default those of
+            `dev`, or else `texts`.
         target: What speed-ups are of: "time" on this machine, or the "ideal" count of multiply-accumulates.
         method: How tokens are merged; if it names a layer from which tokens rest, only that one is used.
         settings: How to train; by default `as_taught(TrainSettings())`.
@@ -81,7 +84,9 @@ def train_elastic(
     settings = as_taught(TrainSettings()) if settings is None else settings
     items = dense.encode(texts)
     check_rows(len(items))
-    levels = _levels(dense, items, (slowest, fastest), target, method, settings, speedup_of, output_dir, progress)
+    timed = as_used(dense, items, dev, like)
+    how_fast: dict[str, Any] = {"target": target, "method": method, "settings": settings, "speedup_of": speedup_of}
+    levels = _levels(dense, items, timed, (slowest, fastest), **how_fast, output_dir=output_dir, progress=progress)
     judged_on, learned = held_out_rows(len(items), settings.seed)
     labels = None if labels is None else [labels[i] for i in learned]
     made = pyramid_of(dense, _everything(levels[0][0]))  # on dev, the full model is evaluated
@@ -89,7 +94,7 @@ def train_elastic(
     made.fit([items[i] for i in learned], labels, settings=settings, teacher=dense, levels=levels, **how)
     with Bar(shown=progress) as bar:
         judged, wanted = [items[i] for i in judged_on], speeds_between(slowest, fastest)
-        made.front = _front(dense, made, wanted, levels, judged, dev, settings.eval_batch_size, bar)
+        made.front = _front(dense, made, wanted, levels, judged, timed, dev, settings.eval_batch_size, bar)
     made.speed = slowest
     return made
 
@@ -110,16 +115,23 @@ def speeds_between(slowest: float, fastest: float) -> list[float]:
 
 
 def levels_of(
-    dense: PyramidClassifier, items: Sequence[Encoded], method: Method, speedup_of: SpeedupOf, wanted: Sequence[float]
+    dense: PyramidClassifier,
+    items: Sequence[Encoded],
+    timed: Sequence[Encoded],
+    method: Method,
+    speedup_of: SpeedupOf,
+    wanted: Sequence[float],
 ) -> Levels:
-    """For each wanted speed the pyramids that are worth training; raises if one is out of reach."""
-    return [to_train(dense, items, method, speedup_of, speed) for speed in wanted]
+    """For each wanted speed the pyramids that are worth training; raises if one is out of reach. See `to_train`."""
+    return [to_train(dense, items, timed, method, speedup_of, speed) for speed in wanted]
 
 
 def _levels(
     dense: PyramidClassifier,
     items: Sequence[Encoded],
+    timed: Sequence[Encoded],
     ends: tuple[float, float],
+    *,
     target: str,
     method: Method,
     settings: TrainSettings,
@@ -130,13 +142,13 @@ def _levels(
     """The pyramids of a stopped run with the same arguments, or new ones, which are written down."""
     wanted = speeds_between(*ends)
     record = None if output_dir is None else Path(output_dir) / RECORD
-    run = {} if record is None else identity(dense, items, list(ends), target, method, settings)
+    run = {} if record is None else identity(dense, items, timed, list(ends), target, method, settings)
     if record is not None and record.is_file():
         before = check_same_run(record, run, CheckpointError, found=[_LEVELS])
         with translating(CheckpointError, f"{record} is damaged", START_OVER):
             return [[PyramidConfig.from_dict(one) for one in level] for level in before[_LEVELS]]
-    speedup_of = speedup_of or speeds(dense, items, target, settings.eval_batch_size, progress=progress)
-    levels = levels_of(dense, items, method, speedup_of, wanted)
+    speedup_of = speedup_of or speeds(dense, timed, target, settings.eval_batch_size, progress=progress)
+    levels = levels_of(dense, items, timed, method, speedup_of, wanted)
     if record is not None:
         write_text(record, run_text({**run, _LEVELS: [[one.to_dict() for one in level] for level in levels]}))
     return levels
@@ -148,6 +160,7 @@ def _front(
     wanted: Sequence[float],
     levels: Levels,
     items: Sequence[Encoded],
+    timed: Sequence[Encoded],
     dev: tuple[Sequence[Any], Sequence[Any]] | None,
     batch_size: int,
     bar: Bar,
@@ -158,7 +171,7 @@ def _front(
     task = bar.add_task("choosing the front", total=sum(len(level) for _, level in every))
     dev_items = [] if dev is None else dense.encode(dev[0])
     target = outputs_for(dense.model, items, pad_id, batch_size)
-    counted = Counted(dense.model, [len(item) for item in items])
+    counted = Counted(dense.model, [len(item) for item in timed])
 
     def run(settings: PyramidConfig, items: Sequence[Encoded]) -> Tensor:
         return outputs_for(pyramidize(made.model, config=settings), items, pad_id, batch_size)

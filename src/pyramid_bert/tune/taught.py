@@ -43,7 +43,7 @@ METHOD = Method("cluster", metric="cosine", within=5)
 # What training with a teacher changes in the settings of a run, unless the user sets it.
 TAUGHT: dict[str, Any] = {"dropout": 0.0, "distill_weight": 0.9}
 TAUGHT_RATE = 2  # times the learning rate of the dense model
-_CANDIDATES = 6
+_WHOLE, _FEWER_LAYERS = 4, 2  # candidates that run every layer, and that leave one out
 RECORD, _CHOICE = "choice.json", "choice"
 _ROUNDS, _TRIES = 2, 3
 
@@ -103,6 +103,7 @@ def train_pyramid(
     labels: Sequence[Any] | None = None,
     *,
     dev: tuple[Sequence[Any], Sequence[Any]] | None = None,
+    like: Sequence[Any] | None = None,
     target: str = "time",
     method: Method = METHOD,
     settings: TrainSettings | None = None,
@@ -121,6 +122,8 @@ def train_pyramid(
         texts: At least 200 texts to learn from, or what `encode` returned.
         labels: One per text; without them all is learned from the dense model.
         dev: Texts and labels to evaluate on after each epoch, and to compare both models on in the end.
+        like: Texts as long as those that the model will be used on: the speed-up is that on them. By default those of
+            `dev`, or else `texts`.
         target: What the speed-up is of: "time" on this machine, or the "ideal" count of multiply-accumulates.
         method: How tokens are merged; if it names a layer from which tokens rest, only that one is tried.
         settings: How to train; by default `as_taught(TrainSettings())`.
@@ -138,20 +141,22 @@ def train_pyramid(
     check_dense(dense)
     settings = as_taught(TrainSettings()) if settings is None else settings
     items = dense.encode(texts)
+    timed = as_used(dense, items, dev, like)
     record = None if output_dir is None else Path(output_dir) / RECORD
-    run = {} if record is None else identity(dense, items, speedup, target, method, settings)
+    run = {} if record is None else identity(dense, items, timed, speedup, target, method, settings)
     outputs: Outputs | None = None
     choice = None if record is None else _recorded(record, run)
     if choice is None:
-        speedup_of = speedup_of or speeds(dense, items, target, settings.eval_batch_size, progress=progress)
-        candidates = to_train(dense, items, method, speedup_of, speedup)
+        speedup_of = speedup_of or speeds(dense, timed, target, settings.eval_batch_size, progress=progress)
+        candidates = to_train(dense, items, timed, method, speedup_of, speedup)
         outputs = ask(dense, items, settings, progress=progress)
-        choice = _choose(dense, items, candidates, outputs, speedup_of, speedup, target, settings, progress=progress)
+        how: dict[str, Any] = {"speedup_of": speedup_of, "speedup": speedup, "target": target, "settings": settings}
+        choice = _choose(dense, items, timed, candidates, outputs, **how, progress=progress)
         if record is not None:
             write_text(record, run_text({**run, _CHOICE: choice.to_dict()}))
     made = pyramid_of(dense, choice.settings)
-    how: dict[str, Any] = {"output_dir": output_dir, "log_dir": log_dir, "progress": progress, "dev": dev}
-    made.fit(items, labels, settings=settings, teacher=dense, teacher_outputs=outputs, **how)
+    kept: dict[str, Any] = {"output_dir": output_dir, "log_dir": log_dir, "progress": progress, "dev": dev}
+    made.fit(items, labels, settings=settings, teacher=dense, teacher_outputs=outputs, **kept)
     return Taught(made, choice, None if dev is None else _compared(dense, made, dev, settings.eval_batch_size))
 
 
@@ -166,6 +171,17 @@ def as_taught(settings: TrainSettings, given: Collection[str] = ()) -> TrainSett
     """
     usual = {**TAUGHT, "learning_rate": min(TAUGHT_RATE * settings.learning_rate, 1.0)}
     return replace(settings, **{name: value for name, value in usual.items() if name not in given})
+
+
+def as_used(
+    dense: PyramidClassifier,
+    items: Sequence[Encoded],
+    dev: tuple[Sequence[Any], Sequence[Any]] | None,
+    like: Sequence[Any] | None,
+) -> Sequence[Encoded]:
+    """The texts whose lengths count for a speed-up: those given as typical, those of dev, or the training texts."""
+    given = like if like is not None else None if dev is None else dev[0]
+    return items if given is None else dense.encode(given)
 
 
 def _recorded(record: Path, run: Mapping[str, Any]) -> Choice | None:
@@ -186,13 +202,14 @@ def pyramid_of(dense: PyramidClassifier, settings: PyramidConfig) -> PyramidClas
 def _choose(
     dense: PyramidClassifier,
     items: Sequence[Encoded],
+    timed: Sequence[Encoded],
     candidates: Sequence[PyramidConfig],
     outputs: Outputs,
+    *,
     speedup_of: SpeedupOf,
     speedup: float,
     target: str,
     settings: TrainSettings,
-    *,
     progress: bool,
 ) -> Choice:
     """The candidate that is best after a short training, at the wanted speed."""
@@ -202,14 +219,15 @@ def _choose(
             tried = Rehearsals(dense, items, outputs, settings, bar)(candidates, speedup, settings.epochs)
         best = tried[0].settings
     if target == "time":
-        measured, best = _settled(dense, best, speedup, speedup_of, items, settings.eval_batch_size)
-    ideal = Counted(dense.model, [len(item) for item in items])(best)
+        measured, best = _settled(dense, best, speedup, speedup_of, timed, settings.eval_batch_size)
+    ideal = Counted(dense.model, [len(item) for item in timed])(best)
     return Choice(best, speedup, target, ideal, measured, tuple(tried))
 
 
 def identity(
     dense: PyramidClassifier,
     items: Sequence[Encoded],
+    timed: Sequence[Encoded],
     speedup: float | list[float],
     target: str,
     method: Method,
@@ -223,6 +241,7 @@ def identity(
         **asdict(settings),
         "dense model": weights_digest(dense.model),
         "training data": hashlib.blake2b(repr(items).encode(), digest_size=16).hexdigest(),
+        "lengths of texts": hashlib.blake2b(repr([len(item) for item in timed]).encode(), digest_size=16).hexdigest(),
     }
 
 
@@ -261,42 +280,73 @@ def speeds(
 
 
 def to_train(
-    classifier: PyramidClassifier, items: Sequence[Encoded], method: Method, speedup_of: SpeedupOf, wanted: float
+    classifier: PyramidClassifier,
+    items: Sequence[Encoded],
+    timed: Sequence[Encoded],
+    method: Method,
+    speedup_of: SpeedupOf,
+    wanted: float,
 ) -> list[PyramidConfig]:
     """The pyramids of a speed-up that are worth training; raises if there are none, or too few texts to compare them.
 
     The weights of the classifier do not matter.
+
+    Args:
+        classifier: The dense model, or one of its sizes.
+        items: The texts to learn from.
+        timed: The texts that the speed-up is on.
+        method: How tokens are merged.
+        speedup_of: What tells the speed-up of settings.
+        wanted: The speed-up.
     """
     layers = classifier.model.config.num_hidden_layers
-    found = by_rest(method, layers, speedup_of, wanted)
+    found = candidates(method, layers, speedup_of, wanted)
     if not found:
         fastest = speedup_of(replace(method, rest_from=method.rest_from or 2).settings(extreme_schedule()))
-        timed = not isinstance(speedup_of, Counted)
-        raise out_of_reach(wanted, [len(item) for item in items], len(items), fastest, timed=timed)
+        counts = isinstance(speedup_of, Counted)
+        raise out_of_reach(wanted, [len(item) for item in timed], len(timed), fastest, timed=not counts)
     if len(found) > 1:
         check_rows(len(items))
     return found
 
 
-def by_rest(method: Method, layers: int, speedup_of: SpeedupOf, wanted: float) -> list[PyramidConfig]:
-    """Pyramids of a speed-up by the layer from which only CLS is computed: the later that is, the more are merged.
+def candidates(method: Method, layers: int, speedup_of: SpeedupOf, wanted: float) -> list[PyramidConfig]:
+    """Pyramids of a speed-up that are worth training, by the layer from which only CLS is computed.
 
-    From the latest layer at which resting is fast enough without merging. A method that rests has one.
+    The later that layer, the more tokens are merged before it. The first candidate rests at the latest layer at which
+    nothing has to be merged. Some leave out a layer in the middle of those below, and merge less for it. A method that
+    names the layer has one candidate.
 
     Example:
         >>> def count(settings):
-        ...     awake = (settings.rest_from or 4) - 1
-        ...     return 4 / sum(length / 100 for length in settings.schedule.lengths(100, 4)[:awake])
-        >>> [(one.rest_from, round(one.schedule.keep_ratio, 2)) for one in by_rest(METHOD, 4, count, 2.0)]
-        [(3, 1.0), (4, 0.53)]
+        ...     awake = settings.run_lengths(settings.schedule.lengths(100, 4)[: (settings.rest_from or 4) - 1])
+        ...     return 4 / sum(length / 100 for length in awake)
+        >>> found = candidates(METHOD, 4, count, 2.0)
+        >>> [(one.rest_from, one.skip, round(one.schedule.keep_ratio, 2)) for one in found]
+        [(3, (), 1.0), (4, (), 0.53), (4, (2,), 1.0)]
     """
-    found: list[PyramidConfig] = []
-    for rest in [method.rest_from] if method.rest_from else range(2, layers + 1):
-        start = replace(method, rest_from=rest).settings(extreme_schedule())
-        one = at_speedup(start, 1, rest - 1, speedup_of, wanted)
+    if method.rest_from:
+        one = _resting(method, method.rest_from, (), speedup_of, wanted)
+        return [] if one is None else [one]
+    found: list[tuple[int, PyramidConfig]] = []
+    for rest in range(2, layers + 1):
+        one = _resting(method, rest, (), speedup_of, wanted)
         if one is not None:
-            found = [one] if one.schedule.to_dict()["keep_ratio"] == 1 else [*found, one]
-    return found[:_CANDIDATES]
+            found = [(rest, one)] if one.schedule.to_dict()["keep_ratio"] == 1 else [*found, (rest, one)]
+    fewer = [
+        _resting(method, rest, (rest // 2,), speedup_of, wanted)
+        for rest, _ in found[1 : 1 + _FEWER_LAYERS]
+        if rest > 3  # the first layer stays
+    ]
+    return [*(one for _, one in found[:_WHOLE]), *(one for one in fewer if one is not None)]
+
+
+def _resting(
+    method: Method, rest: int, skip: tuple[int, ...], speedup_of: SpeedupOf, wanted: float
+) -> PyramidConfig | None:
+    """The pyramid of a speed-up that computes only CLS from layer `rest` on; None if none is as fast."""
+    start = replace(method, rest_from=rest).settings(extreme_schedule()).replace(skip=skip)
+    return at_speedup(start, 1, rest - 1, speedup_of, wanted)
 
 
 def _settled(

@@ -158,7 +158,7 @@ def _run_classifier(
     train, dev = tables(cell, site.data)
     made = _given if cell.speedup is None else _elastic if cell.together else _taught
     compared = _text_of(site.dense_folder(cell) / _RECORD) if cell.dense else None  # now: it can be trained again
-    classifier, seconds = made(cell, site, settings, train)
+    classifier, seconds = made(cell, site, settings, train, dev)
     if cell.together:  # it may have been made of an earlier dense model
         compared = _text_of(site.elastic_folder(cell) / _STARTED_FROM)
     metrics = classifier.evaluate(dev.texts, dev.labels, batch_size=STUDY_TASKS[cell.task].eval_batch_size)
@@ -174,7 +174,9 @@ def _run_classifier(
     return classifier, metrics, facts
 
 
-def _given(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tuple[PyramidClassifier, float]:
+def _given(
+    cell: Cell, site: Site, settings: TrainSettings, train: Table, dev: Table
+) -> tuple[PyramidClassifier, float]:
     """The dense model or the cell's own pyramid, and the seconds of its training; 0 if the cell asks for none."""
     pyramid = pyramid_config(cell)
     path = site.dense_folder(cell) if cell.start == "dense" else site.model
@@ -192,16 +194,21 @@ def _given(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tup
     return classifier, time.perf_counter() - start
 
 
-def _taught(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tuple[PyramidClassifier, float]:
-    """The pyramid that is found and trained for the wanted speed-up, and the seconds of both."""
+def _taught(
+    cell: Cell, site: Site, settings: TrainSettings, train: Table, dev: Table
+) -> tuple[PyramidClassifier, float]:
+    """The pyramid for the wanted speed-up on rows as long as those of dev, trained, and the seconds of both."""
     assert cell.speedup is not None
     start, dense = time.perf_counter(), PyramidClassifier.load(site.dense_folder(cell))
     how: dict[str, Any] = {"target": "ideal", "method": method_of(cell), "settings": settings, "progress": False}
+    how |= {"like": dev.texts}
     found = train_pyramid(dense, cell.speedup, train.texts, train.labels, **how)
     return found.classifier, time.perf_counter() - start
 
 
-def _elastic(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> tuple[PyramidClassifier, float]:
+def _elastic(
+    cell: Cell, site: Site, settings: TrainSettings, train: Table, dev: Table
+) -> tuple[PyramidClassifier, float]:
     """The elastic model at the wanted speed-up. The first of the cells that share it trains it, and has its seconds."""
     assert cell.speedup is not None
     start, folder = time.perf_counter(), site.elastic_folder(cell)
@@ -219,6 +226,7 @@ def _elastic(cell: Cell, site: Site, settings: TrainSettings, train: Table) -> t
                 "method": method_of(cell),
                 "settings": settings,
                 "progress": False,
+                "like": dev.texts,
             }
             made = train_elastic(dense, slowest, fastest, train.texts, train.labels, **how)
             with replacing_folder(folder) as scratch:
