@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .families.family import Family, How, Where
     from .families.hub import is_pyramid, pyramid_settings, pyramidize, restore
     from .families.saved import register_family
+    from .reranker import PyramidReranker
     from .runtimes.packed import optimize, unoptimize
     from .schedule.base import Schedule
     from .schedule.paper_table import PAPER_TABLE
@@ -44,6 +45,7 @@ _HOMES = {
     "PyramidClassifier": "classifier",
     "PyramidConfig": "config",
     "PyramidError": "errors",
+    "PyramidReranker": "reranker",
     "Schedule": "schedule",
     "Where": "families.family",
     "adaptive_schedule_for_speedup": "tune.schedules",
@@ -70,6 +72,7 @@ __all__ = [
     "PyramidClassifier",
     "PyramidConfig",
     "PyramidError",
+    "PyramidReranker",
     "Schedule",
     "Where",
     "__version__",

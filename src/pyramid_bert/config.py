@@ -11,6 +11,7 @@ from typing import Any, Literal
 from .checks import check_choice, check_flag, check_int, check_kind, check_layer, check_number
 from .core.coreset import CentersPerStep, centers_in_a_step
 from .core.distances import METRICS
+from .core.protection import PROTECTED, Protection
 from .core.selectors import Grouper, Selector, get_selector
 from .cost import PLACEMENTS, Cost, Placement, Sizes
 from .errors import PyramidError, shown
@@ -49,6 +50,12 @@ class PyramidConfig:
             this layer. Changes logits, unless it is the last layer. The schedule must be done by then.
         skip: Numbers of layers that are left out, as in a model with fewer layers. A layer that is left out reduces
             nothing; the next one that runs then reduces to its own length.
+        spread: A model without a head gives a vector for every input token: that of the token that represents it, so
+            that a mean over tokens counts each of them. Otherwise it gives only the tokens that are left.
+        protect: Which tokens of a pair of texts stay as they are, beside CLS: "query", the first text; "separators".
+            They are neither dropped nor merged, so more tokens stay than the schedule says where it keeps fewer.
+        separator: With `protect`: the id of the separator, by which the texts of a pair are told apart. None tells them
+            apart by token types, where the model reads these.
         seed: Seed of the selector "random" in evaluation.
 
     Example:
@@ -68,6 +75,9 @@ class PyramidConfig:
     cls_only: bool = True
     rest_from: int | None = None
     skip: tuple[int, ...] = ()
+    spread: bool = False
+    protect: tuple[str, ...] = ()
+    separator: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -87,6 +97,10 @@ class PyramidConfig:
         check_number("seed", self.seed, 0, 2**31 - 1, whole=True)
         check_flag("weighted", self.weighted)
         check_flag("cls_only", self.cls_only)
+        check_flag("spread", self.spread)
+        object.__setattr__(self, "protect", _protected(self.protect))
+        if self.separator is not None:
+            check_number("separator", self.separator, 0, 2**31 - 1, "the id of a token", whole=True)
         if self.rest_from is not None:
             check_int("rest_from", self.rest_from, 2, "the first layer computes every token")
         object.__setattr__(self, "skip", _layer_numbers("skip", self.skip))
@@ -137,6 +151,11 @@ class PyramidConfig:
         for problem, found in problems.items():
             if found:
                 raise PyramidError(problem)
+
+    @property
+    def protection(self) -> Protection | None:
+        """Which tokens are protected; None if only CLS is."""
+        return Protection(self.protect, self.separator) if self.protect else None
 
     def check_saves(self) -> None:
         """Raises when these settings save no work, so that no speed-up can be claimed for them."""
@@ -222,9 +241,10 @@ class PyramidConfig:
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_dict` makes an equal config."""
         data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        data["skip"] = list(self.skip)
-        for name in ("rest_from", "skip"):  # not written while unused, as in versions without them
-            if not data[name]:
+        data["skip"], data["protect"] = list(self.skip), list(self.protect)
+        # Not written while unused, as in versions without them.
+        for name in ("rest_from", "skip", "spread", "protect", "separator"):
+            if data[name] in (None, False, []):
                 del data[name]
         return {"format": FORMAT_VERSION, **data, "schedule": self.schedule.to_dict()}
 
@@ -252,6 +272,16 @@ class PyramidConfig:
 def _merges(selector: Selector) -> bool:
     """Whether a selector replaces groups of tokens by their weighted means."""
     return isinstance(selector, Grouper) and selector.weighs
+
+
+def _protected(parts: Any) -> tuple[str, ...]:
+    """What is protected, in a fixed order; one part may be given by its name alone."""
+    given = (parts,) if isinstance(parts, str) else parts
+    if not isinstance(given, list | tuple):
+        raise PyramidError(f"protect must be a list of {', '.join(PROTECTED)}, got {shown(parts)}; () protects nothing")
+    for part in given:
+        check_choice("part to protect", part, PROTECTED)
+    return tuple(part for part in PROTECTED if part in given)
 
 
 def _layer_numbers(name: str, values: Any) -> tuple[int, ...]:

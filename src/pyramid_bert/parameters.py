@@ -14,6 +14,7 @@ from .errors import CheckpointError, DataError, PyramidError, UnsupportedModelEr
 from .families import has_head
 from .families.hub import apply_settings, pyramid_settings, restore
 from .families.loading import load_model, load_tokenizer, model_folder
+from .families.protecting import reads_types
 from .front import Front
 from .runtimes.devices import find_device
 from .text.kind import TextKind
@@ -60,7 +61,7 @@ def load_parts(given: dict[str, Any], *, as_saved: bool) -> Parts:
         labels = saved_labels(source, record, model.config) if labels is None and not head_is_new else labels
     saved = pyramid_settings(model)
     if not as_saved:
-        _apply(given, model, by_default=is_path)
+        _apply(given, model, tokenizer, by_default=is_path)
     longest = record.get("max_length") if given["max_length"] is None else given["max_length"]
     # What was saved beside a pyramid is valid for that one only.
     valid = is_path and saved is not None and pyramid_settings(model) == saved
@@ -70,10 +71,13 @@ def load_parts(given: dict[str, Any], *, as_saved: bool) -> Parts:
     return Parts(model if device is None else model.to(device), tokenizer, labels, longest, certificate, front, seen)
 
 
-def _apply(given: dict[str, Any], model: Any, *, by_default: bool) -> None:
+def _apply(given: dict[str, Any], model: Any, tokenizer: Any, *, by_default: bool) -> None:
     """Turns `model` into the pyramid that the parameters ask for, or into a dense model."""
     settings = {name: value for name, value in given.items() if name not in PARAMETERS and value is not None}
     schedule = settings.pop("schedule", None)
+    by_types = reads_types(model.config) and "token_type_ids" in tokenizer.model_input_names
+    if settings.get("protect") and not by_types:
+        settings.setdefault("separator", tokenizer.sep_token_id)
     if isinstance(schedule, str) and schedule == "dense":
         if settings:
             raise PyramidError(f"a dense model has no {', '.join(settings)}; leave out schedule='dense'")

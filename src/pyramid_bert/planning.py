@@ -36,4 +36,4 @@ def plan_and_reducer(
     space = Space("cosine" if config.metric == "cosine" else "euclidean", (owner,) if by_sensitivity else None)
     weighs = config.weighted or config.reduce == "replace"
     how: How = "merge" if config.reduce == "merge" else "weigh" if weighs else "drop"
-    return plan, Reducer(selector, knobs, space, how)
+    return plan, Reducer(selector, knobs, space, how, config.protection)

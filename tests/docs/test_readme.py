@@ -26,6 +26,21 @@ def deep_model_dir(tmp_path, tiny_bert, tokenizer):
 
 
 @pytest.fixture
+def reranking(tmp_path, tiny_bert, tokenizer):
+    """A reranker and a small collection, under the names that documents use."""
+    tiny_bert(layers=12, labels=1).save_pretrained(tmp_path / "my-reranker")
+    tokenizer.save_pretrained(tmp_path / "my-reranker")
+    (tmp_path / "cranfield").mkdir()
+    for part, rows in {
+        "docs": ["id\ttext", "a\ta fine film", "b\ta dull play"],
+        "queries": ["id\ttext", "1\twhat film ?"],
+        "candidates": ["query\tdoc\trank", "1\tb\t1", "1\ta\t2"],
+        "qrels": ["query\tdoc\tgrade", "1\ta\t1"],
+    }.items():
+        (tmp_path / "cranfield" / f"{part}.tsv").write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture
 def own_families():
     """Takes families that a test registers out of the table again."""
     before = list(FAMILIES)
@@ -34,13 +49,15 @@ def own_families():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page, deep_model_dir, tmp_path, monkeypatch, capsys, own_families):
+def test_python_blocks_run(page, deep_model_dir, reranking, tmp_path, monkeypatch, capsys, own_families):
     monkeypatch.chdir(tmp_path)
     names = {
         "path": str(deep_model_dir),
         "texts": ["a fine film", "a dull mess"] * 4,
         "labels": ["good", "bad"] * 4,
         "text": "a fine film with a clever plot",
+        "query": "what film is good ?",
+        "documents": ["a fine film", "a dull play", "no"],
     }
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)

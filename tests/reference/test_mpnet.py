@@ -1,13 +1,12 @@
-"""MPNet's buckets of distances, which exported graphs hold as constants, are those of transformers."""
+"""MPNet's buckets of distances, which exported graphs hold as constants, are those of transformers at any distance."""
 
-import pytest
 import torch
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from pyramid_bert.families.mpnet import buckets_of_distances
+from pyramid_bert.families.mpnet import _BUCKETS, _FARTHEST
 
 
-@pytest.mark.parametrize("farthest", [1, 64, 514, 4098])
-def test_buckets_are_those_of_transformers(farthest):
-    distances = torch.arange(-farthest, farthest + 1)
-    assert buckets_of_distances(farthest) == MPNetEncoder.relative_position_bucket(distances).tolist()
+def test_farther_tokens_share_the_bucket_of_the_farthest():
+    distances = torch.arange(-4098, 4099)
+    ours = torch.tensor(_BUCKETS)[distances.clamp(-_FARTHEST, _FARTHEST) + _FARTHEST]
+    assert torch.equal(ours, MPNetEncoder.relative_position_bucket(distances))

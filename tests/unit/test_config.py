@@ -29,6 +29,8 @@ VALID = [
     PyramidConfig(schedule=STRIDED, selector="pool"),
     PyramidConfig(schedule=EXPONENTIAL, selector="cluster", metric="cosine", within=8),
     PyramidConfig(schedule=EXPONENTIAL, rest_from=4),
+    PyramidConfig(schedule=EXPONENTIAL, protect=("query", "separators"), separator=3),
+    PyramidConfig(schedule=EXPONENTIAL, spread=True),
     PyramidConfig(schedule=EXPONENTIAL, skip=(2, 5)),
     PyramidConfig(schedule=Schedule.adaptive(0.25)),
 ]
@@ -40,7 +42,7 @@ VALID = [
 def test_the_defaults():
     choosing = {"selector": "coreset", "centers_per_step": 1, "metric": "euclidean", "within": None, "seed": 0}
     reducing = {"reduce": "merge", "weighted": False, "placement": "middle", "cls_only": True}
-    resting = {"rest_from": None, "skip": ()}
+    resting = {"rest_from": None, "skip": (), "spread": False, "protect": (), "separator": None}
     found = dataclasses.asdict(PyramidConfig(schedule=EXPONENTIAL))
     assert found == {"schedule": found["schedule"], **choosing, **reducing, **resting}
     explicit = PyramidConfig(schedule=EXPONENTIAL, reduce="drop", placement="end")

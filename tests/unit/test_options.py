@@ -1,5 +1,6 @@
 """Which runtime, precision and pyramid is taken, of measured ones."""
 
+import argparse
 import math
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import pytest
 
 from pyramid_bert import PyramidConfig, Schedule
 from pyramid_bert.cli.fronts import doubt
+from pyramid_bert.cli.options import add_pyramid_options, pyramid_settings_from
 from pyramid_bert.errors import OutOfReachError
 from pyramid_bert.tune.options import Option, choose, pareto_front, pyramids_needed, searches
 
@@ -86,3 +88,12 @@ def test_a_word_is_said_if_what_is_fast_enough_gives_other_answers():
     assert "the fastest with 90 or more is 6.80x" in doubt(search)
     assert doubt(SimpleNamespace(front=[nearer, near], chosen=near, wanted=6.0)) is None
     assert doubt(SimpleNamespace(front=[lost], chosen=lost, wanted=8.0)) is None
+
+
+def test_what_is_protected_comes_from_one_option():
+    parser = argparse.ArgumentParser()
+    add_pyramid_options(parser)
+    assert pyramid_settings_from(parser.parse_args(["--protect", "query,separators"])) == {
+        "protect": ("query", "separators")
+    }
+    assert pyramid_settings_from(parser.parse_args([])) == {}

@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "fine-tune a classifier on your own file or a GLUE task",
     "evaluate": "measure a trained classifier on a labelled file or a GLUE task",
     "predict": "label texts or a file",
+    "rerank": "rank documents for a query, or the candidates of many queries",
     "export": "write a classifier for a faster runtime, where it runs without torch",
     "certify": "learn how likely a pyramid's answers differ from the dense model's",
     "explain": "show which tokens of a text survive to which layer",

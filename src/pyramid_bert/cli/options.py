@@ -48,7 +48,7 @@ _SCHEDULE_OPTIONS: dict[str, tuple[str, Any, str, str]] = {
     "adaptive-growth": ("growth", float, "G", "adaptive: factor by which the radius grows from layer to layer"),
 }
 
-_PYRAMID_OPTIONS = ("selector", "reduce", "weighted", "placement", "centers_per_step", "metric", "within", "rest_from")
+_PYRAMID_OPTIONS = "selector reduce weighted placement centers_per_step metric within rest_from protect".split()
 
 
 def add_schedule_options(parser: argparse.ArgumentParser) -> None:
@@ -243,6 +243,11 @@ def add_pyramid_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--centers-per-step", type=_centers, metavar="M", help=centers)
     group.add_argument("--metric", choices=("euclidean", "cosine"), help="distance (default: euclidean)")
     group.add_argument("--within", type=int, metavar="N", help="cluster: merge only tokens at most N places apart")
+    parts, pairs = (
+        lambda text: tuple(text.split(",")),
+        "of pairs of texts: leave query, separators, or both as they are",
+    )
+    group.add_argument("--protect", type=parts, metavar="PARTS", help=pairs)
     group.add_argument("--rest-from", type=int, metavar="LAYER", help="from this layer on compute only CLS")
 
 

@@ -13,7 +13,6 @@ does not depend on the other rows, and the share can differ on other data.
 from __future__ import annotations
 
 import argparse
-import glob
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from ..counting import steps_shown
 from ..errors import DataError, PyramidError, UsageError
 from ..version import __version__
 from . import options
+from .streaming import digests, write_rows
 
 if TYPE_CHECKING:
     from ..classifier import PyramidClassifier
@@ -73,8 +73,6 @@ def run(args: argparse.Namespace) -> None:
     if not rows:
         raise DataError(f"{args.data} has no rows; give a file with a header line and at least one row")
 
-    from ..text.stream import transform_file
-
     record = _record(args) if args.out else {}
     classifier = options.load_classifier(args)
     if args.fallback is not None:
@@ -92,23 +90,14 @@ def run(args: argparse.Namespace) -> None:
                 advance(len(rows))
             return answers
 
-        def resumed(done: int) -> None:
-            options.say(f"resuming: {done:,} of {rows:,} rows are done")
-            advance(done)
-
         if args.out:
-            how: dict[str, Any] = {"chunk_size": CHUNK, "restart": args.restart, "resumed": resumed}
-            source, target = Path(args.data), Path(args.out)
-            args.goes_on = lambda: any(target.parent.glob(f"{glob.escape(target.name)}.parts/*.jsonl"))
-            transform_file(source, target, lambda rows: label(_texts(rows, args)), run=record, **how)
+            write_rows(args, rows, lambda some: label(_texts(some, args)), record, advance, chunk_size=CHUNK)
         else:
             for chunk in _chunks(args):
                 texts = [text for _, text in chunk]
                 for text, answer in zip(texts, label(texts), strict=True):
                     whole = {"text": text, **answer}
                     print(options.json_text(whole) if args.json else _line(whole))
-    if args.out:
-        options.say(f"{rows} rows in {args.out}")
 
 
 def _check_call(args: argparse.Namespace) -> None:
@@ -175,28 +164,13 @@ def _record(args: argparse.Namespace) -> dict[str, Any]:
 
     Batch size and device are left out: they change answers by no more than rounding.
     """
-    model, certificate = _digests(args.model)
+    model, certificate = digests(args.model)
     return {
         "model": model,
         "certificate": None if args.fallback is None else certificate,
         **{f"--{name}": getattr(args, name.replace("-", "_")) for name in _RESULT_OPTIONS},
         "version of pyramid-bert": __version__,
     }
-
-
-def _digests(path: str) -> tuple[dict[str, str], str | None]:
-    """A digest of each file of a model, and that of its certificate. An exported model needs no torch for it."""
-    from ..export.classifier import is_exported
-    from ..resuming import digests_of
-
-    if is_exported(path):
-        return digests_of(Path(path).iterdir()), None
-    from ..certificate import FILE
-    from ..families.loading import model_digests
-
-    model = model_digests(path)
-    certificate = model.pop(FILE, None)
-    return model, certificate
 
 
 def _check_certificate(classifier: PyramidClassifier, model: str) -> None:

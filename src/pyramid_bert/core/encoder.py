@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import UnsupportedModelError
 from .loop import Both, Halves, Pass, Plan, Recorder, run
+from .record import Slots
 from .reducer import Reducer
 from .tokens import Tokens
 
@@ -28,6 +29,7 @@ class PyramidEncoder(nn.Module):
         plan: Which steps a pass takes.
         reducer: Which tokens stay at a step.
         replaces: Removed tokens are overwritten by copies of kept ones, so the length stays (the paper's pyramid*).
+        spreads: The output has a vector for every input token: that of the token that represents it.
         seed: Seed of random choices in evaluation.
         owner: The model that contains this encoder.
         replaced: The encoder that this one replaces.
@@ -45,6 +47,7 @@ class PyramidEncoder(nn.Module):
         reducer: Reducer,
         *,
         replaces: bool,
+        spreads: bool = False,
         seed: int,
         owner: Any,
         replaced: Any,
@@ -61,7 +64,7 @@ class PyramidEncoder(nn.Module):
         self.plan = plan
         self.reducer = reducer
         self.selector = reducer.selector
-        self.replaces = replaces
+        self.replaces, self.spreads = replaces, spreads
         self.weighted = reducer.how != "drop" and not replaces
         self.by_sensitivity = reducer.space.owner is not None
         self.seed = seed
@@ -85,7 +88,7 @@ class PyramidEncoder(nn.Module):
         whole: bool = False,
         also: Recorder | None = None,
     ) -> Tensor:
-        """The output of the last layer: (B, l_L, D), or (B, 1, D) when it computes only CLS.
+        """The output of the last layer: (B, l_L, D), (B, 1, D) when it computes only CLS, (B, N, D) when it spreads.
 
         Args:
             hidden: (B, N, D) embeddings, CLS first.
@@ -96,8 +99,12 @@ class PyramidEncoder(nn.Module):
         """
         handed_over = HANDED_OVER.get()
         this = this or (handed_over[-1][1] if handed_over else Pass())
-        tokens = Tokens.of(hidden, mask, replaces=self.replaces and not this.dense, owner=self.owner[0])
+        protected = None if this.dense else this.protected
+        replaces = self.replaces and not this.dense
+        tokens = Tokens.of(hidden, mask, replaces=replaces, owner=self.owner[0], protected=protected)
+        slots = Slots() if self.spreads else None
         record = this.record if also is None else Both(this.record, also)
+        record = record if slots is None else Both(record, slots)
         record.start(tokens, hidden.shape[1])
         seed = self.seed
         if self.training and self.selector.name == "random":
@@ -106,4 +113,4 @@ class PyramidEncoder(nn.Module):
         this.tokens = run(tokens, steps, self.family, self.reducer, record)
         last: Tensor = this.tokens.hidden
         this.cls = last[:, 0]
-        return last
+        return last if slots is None else slots.spread(last)

@@ -129,6 +129,7 @@ class Pass:
         dense: Keep every token, as the dense model with these weights does.
         whole: Compute and reduce every token of the last layer, though a classifier reads only CLS.
         plan: The steps of another pyramid with the same reducer, in place of the model's own.
+        protected: Set by the call, where the pyramid protects tokens: which ones (B, N).
         cls: Set by the call: the CLS vectors (B, D) of the last layer.
         tokens: Set by the call: the tokens after the last layer.
     """
@@ -137,6 +138,7 @@ class Pass:
     dense: bool = False
     whole: bool = False
     plan: Plan | None = None
+    protected: Array | None = None
     cls: Array | None = None
     tokens: Tokens | None = None
 

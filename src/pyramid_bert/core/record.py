@@ -12,6 +12,7 @@ from . import arrays
 from .arrays import Array
 from .loop import Recorder, Step
 from .reducer import Decision
+from .reduction import Reduction
 from .tokens import Tokens
 
 
@@ -34,25 +35,46 @@ class LayerTrace:
     radius: Array
 
 
-class Trace(Recorder):
+class Slots(Recorder):
+    """Follows which slot represents each input token, through the last pass."""
+
+    def __init__(self) -> None:
+        self._slot: Array | None = None  # (B, N): the slot that represents each input token, -1 for none
+
+    def start(self, tokens: Tokens, n: int) -> None:
+        """Starts anew; every real token represents itself."""
+        place = _places(tokens)
+        real = _own_places(tokens) if tokens.mask is None else arrays.masked(_own_places(tokens), ~tokens.mask, -1)
+        self._slot = arrays.scattered(arrays.filled((len(place), n), -1, place), place, real)
+
+    def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
+        """Follows a reduction. Where tokens are replaced by copies, each stays in its slot."""
+        assert self._slot is not None
+        if tokens.copies is None:
+            self._slot = decision.grouped.follow(self._slot)
+
+    def spread(self, hidden: Array) -> Array:
+        """The vectors (B, K, D) that are left, for each input token (B, N, D); CLS's where none represents it."""
+        assert self._slot is not None
+        return Reduction(self._slot.clip(min=0)).apply(hidden)
+
+
+class Trace(Slots):
     """All reductions of the last pass, in order, in `layers`.
 
     Record with `Pass(trace, whole=True)`: the last layer then reduces too, though a classifier reads only its CLS.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.layers: list[LayerTrace] = []
-        self._slot: Array | None = None  # (B, N): the slot that represents each input token
         self._kept: Array | None = None  # (B, slots): the input position of the token in each slot
 
     def start(self, tokens: Tokens, n: int) -> None:
-        """Starts anew; every real token represents itself."""
+        """Starts anew."""
+        super().start(tokens, n)
         self.layers.clear()
-        rows, widest = tokens.hidden.shape[:2]
-        place = arrays.repeated(arrays.positions(widest, tokens.hidden), rows)
-        self._kept = place if tokens.positions is None else tokens.positions
-        real = place if tokens.mask is None else arrays.masked(place, ~tokens.mask, -1)
-        self._slot = arrays.scattered(arrays.filled((rows, n), -1, place), self._kept, real)
+        self._kept = _places(tokens)
 
     def reduced(self, step: Step, decision: Decision, tokens: Tokens) -> None:
         """Adds a reduction."""
@@ -64,6 +86,16 @@ class Trace(Recorder):
         kept = self._kept if reduction.mask is None else arrays.masked(self._kept, ~reduction.mask, -1)
         home = arrays.masked(arrays.gathered(kept, self._slot.clip(min=0)), self._slot < 0, -1)
         self.layers.append(LayerTrace(step.number, kept, home, decision.radius))
+
+
+def _own_places(tokens: Tokens) -> Array:
+    """(B, N) the slot of each token."""
+    return arrays.repeated(arrays.positions(tokens.hidden.shape[1], tokens.hidden), len(tokens.hidden))
+
+
+def _places(tokens: Tokens) -> Array:
+    """(B, N) the input position of each token."""
+    return _own_places(tokens) if tokens.positions is None else tokens.positions
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from .baselines import drawn_by
 from .coreset import centers_in_a_step
 from .covering import shortest_cover
 from .distances import Metric, from_radius
-from .loop import Covering, Exactly, Step
+from .loop import Covering, Exactly, Keep, Step
+from .protection import Aside, Protection
 from .reduction import Reduction
 from .selectors import Candidates, Grouper, Ranker, Ranking, Selector
 from .tokens import Tokens
@@ -104,27 +105,49 @@ class Reducer:
         knobs: Settings of selectors; this one takes those that it names.
         space: Where distances are measured.
         how: What becomes of the others: "drop" them, let them "weigh" on the nearest kept token, or "merge" into it.
+        protection: Which tokens of a call are left as they are.
     """
 
-    def __init__(self, selector: Selector, knobs: Mapping[str, Any], space: Space, how: compiled.How) -> None:
+    def __init__(
+        self,
+        selector: Selector,
+        knobs: Mapping[str, Any],
+        space: Space,
+        how: compiled.How,
+        protection: Protection | None = None,
+    ) -> None:
         self.selector = selector
         self.knobs = {name: knobs[name] for name in selector.knobs}
         self.space = space
         self.how = how
+        self.protection = protection
 
     @arrays.without_gradients
     def __call__(self, tokens: Tokens, step: Step) -> Decision | None:
-        """The decision, or None when every token stays."""
+        """The decision, or None when every token stays. Protected tokens step aside."""
         assert step.keep is not None
         tokens = tokens.originals()
+        if tokens.protected is None:
+            return self._decide(tokens, step, step.keep)
+        aside = Aside(tokens)
+        found = self._decide(aside.others, step, aside.keep(step.keep, self.knobs.get("window")))
+        if found is None:
+            return None
+        counts, reduction = aside.returned(found)
+        size = None if found.size is None else reduction.sizes(tokens.sizes, max(counts))
+        candidates = self.space.candidates(tokens, step)
+        how: dict[str, Any] = {"known_radius": found.known_radius, "groups_only": found.groups_only}
+        return Decision(counts, reduction, candidates, size, **how)
+
+    def _decide(self, tokens: Tokens, step: Step, keep: Keep) -> Decision | None:
         candidates = self.space.candidates(tokens, step)
         if isinstance(self.selector, Grouper):
             candidates.tables = None  # slow for pairs of tokens
-            return self._group(self.selector, tokens, candidates, step.keep)
+            return self._group(self.selector, tokens, candidates, keep)
         if self.selector.draws:
             # One per layer: which layers reduce depends on the other rows, and what they draw must not.
             candidates.drawn = drawn_by(step.seed)
-        return self._choose(self.selector, tokens, candidates, step.keep)
+        return self._choose(self.selector, tokens, candidates, keep)
 
     def _choose(
         self, selector: Ranker, tokens: Tokens, candidates: Candidates, keep: Exactly | Covering

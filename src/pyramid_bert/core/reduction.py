@@ -15,7 +15,7 @@ from .arrays import Array
 from .covering import nearest_kept
 from .distances import Geometry
 
-_BEHIND = 2**31 - 1  # as a position, sorts behind all others
+BEHIND = 2**31 - 1  # as a position, sorts behind all others
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Reduction:
         valid = arrays.positions(width, ranked) < arrays.whole_numbers(counts, ranked)[:, None]
         if mask is not None:
             valid = valid & arrays.gathered(mask, ranked)
-        index = arrays.in_order(arrays.masked(ranked, ~valid, _BEHIND))
-        kept = index != _BEHIND
+        index = arrays.in_order(arrays.masked(ranked, ~valid, BEHIND))
+        kept = index != BEHIND
         return cls(index=arrays.masked(index, ~kept, 0), mask=kept)
 
     @staticmethod

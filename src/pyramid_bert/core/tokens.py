@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import PyramidError
 from . import arrays
@@ -13,6 +13,26 @@ from .reduction import Reduction
 if TYPE_CHECKING:
     from .reducer import Decision
     from .tables import Summands
+
+
+class Protected(NamedTuple):
+    """The tokens (B, N) bool that are neither dropped nor merged, without CLS, and how many each row has."""
+
+    mask: Array
+    counts: list[int]
+
+    @classmethod
+    def of(cls, mask: Array | None) -> Protected | None:
+        """Those in `mask` (B, N), without CLS; None if there are none. Reads their number from the device."""
+        if mask is None:
+            return None
+        mask = mask & (arrays.positions(mask.shape[1], mask) > 0)
+        counts = mask.sum(1).tolist()
+        return cls(mask, counts) if any(counts) else None
+
+    def at(self, index: Array) -> Protected:
+        """These tokens after a reduction that keeps `index` (B, K)."""
+        return Protected(arrays.gathered(self.mask, index), self.counts)
 
 
 @dataclass(eq=False)
@@ -35,6 +55,7 @@ class Tokens:
         masks: What the family's attention needs for this `mask`, `size` and `positions`.
         owner: The model that runs: families look up there what depends on positions.
         given: The input of the current layer, if it has forward hooks.
+        protected: The tokens that reductions leave as they are, beside CLS; None if there are none.
     """
 
     hidden: Array
@@ -51,9 +72,18 @@ class Tokens:
     masks: Any = None
     owner: Any = None
     given: Array | None = None
+    protected: Protected | None = None
 
     @classmethod
-    def of(cls, hidden: Array, mask: Array | None, *, replaces: bool = False, owner: Any = None) -> Tokens:
+    def of(
+        cls,
+        hidden: Array,
+        mask: Array | None,
+        *,
+        replaces: bool = False,
+        owner: Any = None,
+        protected: Array | None = None,
+    ) -> Tokens:
         """The tokens at the start of a pass: real tokens moved to the left, padding cut off.
 
         Reads the true lengths from the device, once per pass.
@@ -63,6 +93,7 @@ class Tokens:
             mask: (B, N) bool, True for real tokens; None when all are.
             replaces: Reductions overwrite tokens with copies instead of removing them.
             owner: The model that runs.
+            protected: (B, N) bool, True for tokens that no reduction may drop or merge.
         """
         rows, n, _ = hidden.shape
         counts, tables, positions = [n] * rows, _summands_of(hidden), None
@@ -80,12 +111,15 @@ class Tokens:
             widest = max(counts)
             if not contiguous:
                 positions = arrays.sorted_from(mask * 1, descending=True)[:, :widest]
+                protected = None if protected is None else arrays.gathered(protected, positions)
                 hidden, mask, tables = Reduction(positions).apply(hidden), arrays.gathered(mask, positions), None
             hidden, mask = hidden[:, :widest], mask[:, :widest]
+            protected = None if protected is None else protected[:, :widest] & mask
             tables = None if tables is None else tables.cut(widest)
         mask = None if min(counts) == hidden.shape[1] else mask
         copies = Reduction.keeping_all(hidden, mask) if replaces else None
-        return cls(hidden, counts, mask, positions=positions, copies=copies, tables=tables, owner=owner)
+        how: dict[str, Any] = {"positions": positions, "copies": copies, "tables": tables, "owner": owner}
+        return cls(hidden, counts, mask, protected=Protected.of(protected), **how)
 
     @property
     def sizes(self) -> Array:
@@ -126,7 +160,9 @@ class Tokens:
         received = self.received
         if received is not None:  # an original receives what its copies do
             received = self.copies.sizes(received, different)
-        return Tokens(hidden, self.counts, mask, received=received, compared=compared, tables=self.tables)
+        protected = None if self.protected is None else self.protected.at(self.copies.index)
+        seen: dict[str, Any] = {"received": received, "compared": compared, "protected": protected}
+        return Tokens(hidden, self.counts, mask, tables=self.tables, **seen)
 
     def reduced(self, decision: Decision) -> Tokens:
         """The tokens after a decision."""
@@ -137,7 +173,10 @@ class Tokens:
             start = arrays.repeated(arrays.positions(self.hidden.shape[1], self.hidden), len(self.hidden))
             places = copies.replaced(start if self.positions is None else self.positions)
             hidden = copies.replaced(self.hidden)
-            return Tokens(hidden, decision.counts, self.mask, positions=places, copies=copies, **handed_on)
+            return replace(
+                Tokens(hidden, decision.counts, self.mask, positions=places, copies=copies, **handed_on),
+                protected=self.protected,
+            )
         reduction, slots = decision.reduction, max(decision.counts)
         before = self.positions
         return Tokens(
@@ -146,6 +185,7 @@ class Tokens:
             mask=None if min(decision.counts) == slots else reduction.mask,
             size=decision.size,
             positions=reduction.index if before is None else arrays.gathered(before, reduction.index),
+            protected=None if self.protected is None else self.protected.at(reduction.index),
             **handed_on,
         )
 

@@ -14,6 +14,8 @@ from .record import AGAIN
 class Words:
     """The tokenizer in a file of the package `tokenizers`, called like one of transformers."""
 
+    model_input_names = ("input_ids", "token_type_ids")  # graphs that read no types are not given them
+
     def __init__(self, file: Path) -> None:
         try:
             from tokenizers import Tokenizer
@@ -22,6 +24,11 @@ class Words:
         with translating(CheckpointError, f"{file} is damaged", AGAIN):
             self._tokenizer = Tokenizer.from_file(str(file))
         self._tokenizer.no_padding()
+
+    @property
+    def backend_tokenizer(self) -> Any:
+        """The tokenizer itself, under the name that transformers has for it."""
+        return self._tokenizer
 
     def __call__(
         self,

@@ -22,6 +22,7 @@ from ..planning import plan_and_reducer
 from ..runtimes.registry import Runtime, get_runtime
 from ..runtimes.stretches import Stretch, example, stretches_of
 from ..schedule.base import Schedule
+from ..text.activations import named_in
 from ..text.batches import Encoded
 from ..text.labels import RECORD
 from ..text.sampling import shuffled
@@ -128,8 +129,15 @@ def write_folder(
     types = "token_type_ids" in tokenizer.model_input_names and reads_types(classifier.model)
     about: dict[str, Any] = {"pad_id": tokenizer.pad_token_id, "types": types, "pyramids": _pyramids(classifier)}
     made = write_graphs(classifier.model, folder, runtime, precision, items, **about, after_each=after_each)
-    record = {"format": 1, "classes": known.classes, "numbered": known.numbered}
-    write_text(folder / RECORD, json.dumps({**record, "max_length": classifier.max_length}, ensure_ascii=False))
+    record: dict[str, Any] = {
+        "format": 1,
+        "classes": known.classes,
+        "numbered": known.numbered,
+        "max_length": classifier.max_length,
+    }
+    if activation := named_in(classifier.model.config.to_dict(), "this model's config"):
+        record["activation"] = activation
+    write_text(folder / RECORD, json.dumps(record, ensure_ascii=False))
     made.save(folder)
     return made
 

@@ -16,7 +16,7 @@ from ..core.loop import Pass
 from ..core.tokens import Tokens
 from ..errors import UnsupportedModelError
 
-_OPTION = "pyramid_pass"
+OPTION = "pyramid_pass"
 
 
 # ---- models that pass on no keywords ----
@@ -34,7 +34,7 @@ def handing_over(model: Any, base: Any) -> list[RemovableHandle]:
 @torch.compiler.disable
 def _take(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     rest, handed = dict(kwargs), HANDED_OVER.get()
-    this = rest.pop(_OPTION, None)
+    this = rest.pop(OPTION, None)
     if this is None:
         this = handed[-1][1] if handed else Pass()
     if kwargs.get("output_hidden_states") or module.config.output_hidden_states:
@@ -96,13 +96,13 @@ def weights_of(tokens: Tokens) -> Tensor:
 
 
 @cache
-def _names(kind: Hashable) -> tuple[str, ...]:
+def arguments_of(kind: Hashable) -> tuple[str, ...]:
     """The arguments of a model's forward."""
     return tuple(signature(cast(Any, kind).forward).parameters)[1:]
 
 
 def _check_positions(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    given = {**dict(zip(_names(cast(Hashable, type(base))), args, strict=False)), **kwargs}
+    given = {**dict(zip(arguments_of(cast(Hashable, type(base))), args, strict=False)), **kwargs}
     positions = given.get("position_ids")
     if positions is not None and not bool((positions == torch.arange(positions.shape[-1]).to(positions)).all()):
         raise UnsupportedModelError(
@@ -113,15 +113,15 @@ def _check_positions(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _begin(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Makes sure that a call has its options, in which the encoder leaves its tokens for `_end`."""
-    return args, {**kwargs, _OPTION: Pass() if kwargs.get(_OPTION) is None else kwargs[_OPTION]}
+    return args, {**kwargs, OPTION: Pass() if kwargs.get(OPTION) is None else kwargs[OPTION]}
 
 
 def _end(base: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-    kwargs[_OPTION].cls = output[0][:, 0]
+    kwargs[OPTION].cls = output[0][:, 0]
 
 
 def _end_with_mean(base: Any, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
-    this, hidden = kwargs[_OPTION], output[0]
+    this, hidden = kwargs[OPTION], output[0]
     this.cls = hidden[:, 0]
     mean = mean_of(hidden, weights_of(this.tokens))[:, None]  # (B, 1, D): every mean over it is itself
     if isinstance(output, tuple):

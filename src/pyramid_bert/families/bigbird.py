@@ -169,6 +169,11 @@ def for_bigbird(config: PyramidConfig, model: Any) -> PyramidConfig:
             f"BigBird's masks are 0 or 1 and its tokens all count once, so {what} has no meaning there; "
             "use reduce='drop' or reduce='merge'"
         )
+    if config.protect:
+        raise UnsupportedModelError(
+            f"BigBird's lengths are whole blocks, so tokens cannot be protected, got protect={config.protect!r}; leave "
+            "it out"
+        )
     if config.rest_from is not None:
         raise UnsupportedModelError(
             f"BigBird's layers work on whole blocks, so its tokens cannot rest, got rest_from={config.rest_from}; "

@@ -12,7 +12,9 @@ from ..core.selectors import selector_names
 from ..errors import PyramidError
 from ..schedule import Schedule
 from ..version import __version__
+from .cross_encoder import inside
 from .parts import base_model, pyramid_encoder
+from .protecting import with_separator
 from .saved import dense_class, pyramid_config_class
 from .surgery import (
     fit_encoder,
@@ -39,13 +41,13 @@ def pyramidize(
     """Turns a transformers model into a pyramid, in place, and returns it. Adds no parameter; `restore` undoes it.
 
     Args:
-        model: A BERT or BigBird model or sequence classifier. A pyramid gets the new settings. BigBird takes only
-            `Schedule.input_only`.
+        model: A BERT or BigBird model or sequence classifier, or a CrossEncoder of sentence-transformers that holds
+            one. A pyramid gets the new settings. BigBird takes only `Schedule.input_only`.
         schedule: How many tokens each layer keeps.
         selector: Which tokens stay.
         config: Everything at once, instead of the other arguments.
         **settings: The further fields of `PyramidConfig`: reduce, weighted, placement, centers_per_step, metric,
-            within, cls_only, rest_from, skip, seed.
+            within, cls_only, rest_from, skip, spread, protect, separator, seed.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
@@ -63,8 +65,10 @@ def pyramidize(
     elif schedule is not None or settings or selector != "coreset":
         raise PyramidError("give pyramidize either a config or single settings, not both")
     check_kind("config", config, PyramidConfig, "or give a schedule and single settings")
+    whole, (model, reads_mean) = model, inside(model)
+    config = config.replace(spread=True) if reads_mean else config
     family = family_of(model)
-    config = family.how.settings(config, model.config)
+    config = with_separator(family.how.settings(config, model.config), model.config)
     old = pyramid_settings(model)
     if old is not None:
         remove_encoder(model)
@@ -78,7 +82,7 @@ def pyramidize(
         _own_config(model)
     model.config.__class__ = pyramid_config_class(family)
     model.config.pyramid = {**config.to_dict(), "library_version": __version__}
-    return model
+    return whole
 
 
 def restore(model: AnyModel) -> AnyModel:
@@ -86,17 +90,18 @@ def restore(model: AnyModel) -> AnyModel:
 
     Also removes the result of `measure_sensitivity`, from a dense model too.
     """
+    whole, (model, _) = model, inside(model)
     config_type = getattr(getattr(model, "config", None), "model_type", None)
     if any(config_type in (family.model_type, family.pyramid_type) for family in FAMILIES):
         forget_sensitivity(base_model(model))
     if not is_pyramid(model):
-        return model
+        return whole
     family = family_of(model)
     remove_encoder(model)
     model.config.__class__ = family.config
     del model.config.pyramid
     model.__class__ = dense_class(family, type(model))
-    return model
+    return whole
 
 
 def _own_config(model: Any) -> None:

@@ -17,6 +17,7 @@ from ..errors import CheckpointError, PyramidError, UnsupportedModelError
 from ..planning import plan_and_reducer
 from .at_input import AtInput
 from .parts import base_model, embeddings_of, encoder_of, has_head, layers_of, pyramid_encoder
+from .protecting import protecting
 from .table import family_of
 
 _READ_CLS = ("ForMultipleChoice", "ForNextSentencePrediction")  # heads on CLS that are not served
@@ -57,10 +58,14 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
             else f"{verb} more than the CLS vector, so no token can be dropped"
         )
         raise UnsupportedModelError(f"{type(model).__name__} {why}; supported: {family.supported}")
-    if bare:
+    if config.spread and not bare:
+        raise UnsupportedModelError(
+            f"spread=True is for models without a head, and {type(model).__name__} reads only CLS; leave it out"
+        )
+    if bare and not config.spread:
         warnings.warn(
-            f"a pyramid of {type(model).__name__} returns only the tokens that are left: read its CLS vector; a mean "
-            "over tokens, as in sentence-transformers, is not the dense model's",
+            f"a pyramid of {type(model).__name__} returns only the tokens that are left: read its CLS vector, or give "
+            "spread=True for a mean over tokens, as in sentence-transformers",
             stacklevel=3,
         )
     encoder = encoder_of(model)
@@ -78,13 +83,20 @@ def fit_encoder(model: Any, config: PyramidConfig) -> None:
     )
     replaces = config.reduce == "replace"
     pyramid = family.how.stand_in(
-        family.how.halves, plan, reducer, replaces=replaces, seed=config.seed, owner=base, replaced=encoder
+        family.how.halves,
+        plan,
+        reducer,
+        replaces=replaces,
+        spreads=config.spread,
+        seed=config.seed,
+        owner=base,
+        replaced=encoder,
     )
     pyramid.training = encoder.training  # not train(): that would set the mode of every layer as well
     if config.placement == "input":
         pyramid.at_input = AtInput(embeddings_of(model), family.how.watch(base))
     setattr(base, family.where.encoder, pyramid)
-    pyramid.hooks = tuple(family.how.around(model, base))
+    pyramid.hooks = (*family.how.around(model, base), *protecting(base, config.protection))
     if hasattr(base, _SENSITIVITY):  # only a pyramid that uses it saves it
         set_sensitivity(base, base.sensitivity)
 

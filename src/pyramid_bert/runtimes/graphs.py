@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..core.compiled import threads_at_most
 from ..core.loop import Half, Plan, Recorder, Step, run
 from ..core.reducer import Reducer
-from ..core.tokens import Tokens
+from ..core.tokens import Protected, Tokens
 from ..errors import CheckpointError
 from .blas import one_thread
 
@@ -65,7 +65,9 @@ class Graphs:
         """
         n = ids.shape[1]
         mask = None if min(counts) == n else np.arange(n) < np.array(counts)[:, None]
-        tokens = Tokens(ids, list(counts), mask)
+        protection = None if self.reducer is None else self.reducer.protection
+        protected = None if protection is None else Protected.of(protection.of(ids, types, mask))
+        tokens = Tokens(ids, list(counts), mask, protected=protected)
         record = Recorder() if record is None else record
         record.start(tokens, n)
         halves = _Running(self, types if types is not None or not self.types else np.zeros_like(ids))

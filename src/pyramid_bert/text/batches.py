@@ -97,12 +97,12 @@ def check_texts(texts: Iterable[Any]) -> list[Text]:
             raise DataError(f"text {number} should be {wanted}, got {shown(text)}")
         if not all(part.strip() for part in parts):
             raise DataError(f"text {number} is empty; remove it or fill it in")
-        if not all(part.isascii() or _is_unicode(part) for part in parts):
+        if not all(part.isascii() or is_unicode(part) for part in parts):
             raise DataError(f"text {number} holds half of a character, {shown(text)}; read its file as UTF-8")
     return checked
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether a text has no lone surrogate, which no tokenizer takes."""
     try:
         text.encode("utf-8")

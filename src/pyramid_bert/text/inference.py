@@ -124,11 +124,14 @@ def call(model: Any, batch: dict[str, Tensor], this: Pass | None = None, *, cls:
 
 
 def kept_of(model: Any, items: Sequence[Encoded], pad_id: int, *, batch_size: int) -> list[tuple[int, ...]]:
-    """The tokens that each layer of a pyramid keeps of each text: asked of the schedule, or measured if adaptive."""
+    """The tokens that each layer of a pyramid keeps of each text: asked of the schedule, or measured.
+
+    Adaptive lengths depend on the text, and so does how many tokens are protected.
+    """
     encoder = pyramid_encoder(model)
     assert encoder is not None
     layers, schedule = len(encoder.plan.layers), encoder.plan.schedule
-    if not schedule.is_adaptive:
+    if not schedule.is_adaptive and encoder.reducer.protection is None:
         return [schedule.lengths(len(item), layers) for item in items]
     kept: list[tuple[int, ...]] = [()] * len(items)
     record = Kept(layers)

@@ -80,7 +80,7 @@ def table_of(
         texts.append(text_in(row, text_column, pair_column, where))
         numbers.append(number)
         if label_column is not None:
-            label = _cell(row, label_column, where)
+            label = cell_in(row, label_column, where)
             if label is None or label == "":
                 raise DataError(f"{where}: no label in column {label_column!r}; fill it in or remove the row")
             labels.append(label)
@@ -213,7 +213,8 @@ def text_in(row: Mapping[str, Any], text_column: str, pair_column: str | None, w
     return first if pair_column is None else (first, _text(row, pair_column, where))
 
 
-def _cell(row: Mapping[str, Any], column: str, where: str) -> Any:
+def cell_in(row: Mapping[str, Any], column: str, where: str) -> Any:
+    """What a row holds in a column; raises an error that lists the columns if it has none of that name."""
     if column not in row:
         have = ", ".join(repr(name) for name in row if name is not None)
         raise DataError(f"{where}: no column {column!r}; the columns are {have}: name the one to read")
@@ -221,7 +222,7 @@ def _cell(row: Mapping[str, Any], column: str, where: str) -> Any:
 
 
 def _text(row: Mapping[str, Any], column: str, where: str) -> str:
-    value = _cell(row, column, where)
+    value = cell_in(row, column, where)
     if value is None:
         raise DataError(f"{where}: nothing in column {column!r}; is the row cut short?")
     if not isinstance(value, str):
