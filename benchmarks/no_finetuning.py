@@ -13,19 +13,18 @@ import argparse
 import sys
 from typing import Any
 
-import torch
 from common import arguments, as_long_as, rows_of, show, whole
+from numpy.typing import NDArray
 
 from pyramid_bert import PyramidClassifier, PyramidConfig, Schedule, pyramidize
 from pyramid_bert.bench.ideal import ideal_speedup, kept_lengths
 from pyramid_bert.families import base_model, set_sensitivity
 from pyramid_bert.lab.glue.tasks import TASKS, load_task
-from pyramid_bert.text.metrics import metrics_of
+from pyramid_bert.text.metrics import agreement, metrics_of
 from pyramid_bert.text.sampling import sample_rows, shuffled, table_hash
 from pyramid_bert.text.tables import Table
 from pyramid_bert.training import TrainSettings
 from pyramid_bert.tune import Method, find_pyramid
-from pyramid_bert.tune.judge import agreement
 
 SPEEDUPS = (1.5, 2.0)
 CALIBRATION_ROWS, HELD_OUT = 2000, 0.1  # the dev set is what is compared on
@@ -88,7 +87,7 @@ class OnDev:
     def __init__(self, model: str, dev: Table, metric: str) -> None:
         self._pyramid = PyramidClassifier.load(model)
         self.dev, self.metric, self.config = dev, metric, self._pyramid.model.config
-        self._dense = torch.from_numpy(self._pyramid.predict_logits(dev.texts))
+        self._dense = self._pyramid.predict_logits(dev.texts)
         self._dense_metric = self._metric(self._dense)
 
     def take_sensitivity(self, model: Any) -> None:
@@ -105,7 +104,7 @@ class OnDev:
     def __call__(self, settings: PyramidConfig) -> dict[str, Any]:
         """Metric, agreement with the dense model, and ideal speed-up over true lengths."""
         model = pyramidize(self._pyramid.model, config=settings)
-        logits = torch.from_numpy(self._pyramid.predict_logits(self.dev.texts))
+        logits = self._pyramid.predict_logits(self.dev.texts)
         metric, items = self._metric(logits), self._pyramid.encode(self.dev.texts)
         return {
             "metric": metric,
@@ -114,8 +113,8 @@ class OnDev:
             "ideal": ideal_speedup(model, items, kept_lengths(model, items, self._pyramid.tokenizer.pad_token_id)),
         }
 
-    def _metric(self, logits: torch.Tensor) -> float:
-        return metrics_of(self._pyramid.known_labels(), self.dev.labels, logits.numpy())[self.metric]
+    def _metric(self, logits: NDArray[Any]) -> float:
+        return metrics_of(self._pyramid.known_labels(), self.dev.labels, logits)[self.metric]
 
 
 def paper_schedule(on_dev: OnDev) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pyramid_bert.errors import UnknownNameError
 from pyramid_bert.lab.pages import PAGES, write
 from pyramid_bert.lab.pages.__main__ import main
 from pyramid_bert.lab.pages.commands import Commands
+from pyramid_bert.lab.pages.elsewhere import torch_against_torch
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,9 +24,42 @@ def test_the_pages_have_the_sections_commands_and_numbers_of_the_results(page, t
 
     monkeypatch.setattr("pyramid_bert.lab.pages.pictures.find_spec", lambda name: None)
     made, kept = write(page, ROOT), (ROOT / "docs" / PAGES[page][0]).read_text(encoding="utf-8")
-    assert len(table_rows(made)) > 20
+    assert len(table_rows(made)) > {"speedup": 2}.get(page, 20)
     assert table_rows(made) == table_rows(kept)
     assert sections(made) == sections(kept)
+
+
+def test_the_page_that_has_no_pictures_is_the_generated_one():
+    assert write("speedup", ROOT) == (ROOT / "docs" / "speedup.md").read_text(encoding="utf-8")
+
+
+def measured(name, over_c, place=("openvino", "int8"), batch_size=32):
+    """A measurement of `bench --runtimes`, as far as pages read it; d is in `place`."""
+    slow = {"runtime": "torch", "precision": "fp32", "side": "dense", "seconds": 2.0, "over_c": 1.0}
+    fast = {"runtime": place[0], "precision": place[1], "side": "dense", "seconds": 2 / over_c, "over_c": over_c}
+    faster = {**fast, "side": "pyramid", "seconds": 1 / over_c, "over_c": 2 * over_c}
+    machine = {"cpu": "a CPU", "capability": "AVX2", "threads": 2, "torch": "2", "transformers": "5"}
+    about = {"workload": {"mean_length": 25.2}, "batch_size": batch_size, "machine": machine}
+    return name, {**about, "entries": [slow, fast, faster], "command": "x"}
+
+
+def test_what_d_is_over_c_is_told_where_torch_is_compared_with_torch(tmp_path, table_rows):
+    found = Commands(tmp_path, "bench")
+    assert torch_against_torch(tmp_path) == ""
+    for name, record in (
+        measured("runtimes-sst2-rest", 5.91),
+        measured("runtimes-sst2-coreset", 5.38, ("onnxruntime", "int8")),
+        measured("runtimes-imdb-rest", 8.62),
+        measured("runtimes-one-sst2", 3.0, batch_size=1),
+        ("base-512", {"entries": {}, "command": "y"}),
+    ):
+        found.store.write(name, record)
+    for words in (torch_against_torch(tmp_path), write("speedup", tmp_path)):
+        assert table_rows(words)[1:] == [
+            ["e5-small, SST-2, 25 tokens", "openvino int8, onnxruntime int8", "5.4x to 5.9x"],
+            ["e5-small, IMDB, 25 tokens", "openvino int8", "8.6x"],
+        ]
+        assert "a CPU (AVX2), 2 threads" in words
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
@@ -36,7 +70,7 @@ def test_the_scripts_that_measure_can_be_imported(name, monkeypatch):
 
 def test_a_page_without_results(tmp_path):
     (tmp_path / "docs").mkdir()
-    for page in ("theory", "performance"):
+    for page in ("theory", "performance", "speedup"):
         main([page, "--root", str(tmp_path)])
         assert "|" not in (tmp_path / "docs" / f"{page}.md").read_text(encoding="utf-8")
 

@@ -24,6 +24,7 @@ PAGES = {
     "lra": ("lra-results.md", "bench-lra"),
     "theory": ("theory.md", "theory"),
     "performance": ("performance.md", "bench"),
+    "speedup": ("speedup.md", "bench"),
 }
 
 

@@ -25,6 +25,7 @@ from ..study.methods import DENSE
 from ..study.runs import Point, Run, points
 from ..study.table import NOTHING, Estimate, StudyTable, columns_of, duration, markdown, target_name
 from ..study.table import shown as estimate
+from .elsewhere import torch_against_torch
 from .pictures import shown
 
 MAKE = "python -m pyramid_bert.lab.pages results"
@@ -46,6 +47,7 @@ def names(root: Path) -> dict[str, Any]:
         "runs": runs,
         "every_ablation": ablations(results),
         "todo": results.todo,
+        "torch_against_torch": partial(torch_against_torch, root),
         "importance_pictures": lambda: [
             picture(entry["name"], f"{entry['name']}: mutual information by rank", partial(_importance, entry))
             for entry in results.importance()
