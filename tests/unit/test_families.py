@@ -7,6 +7,7 @@ import copy
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
@@ -14,7 +15,8 @@ import pyramid_bert.lab.performer  # noqa: F401  adds its row
 from pyramid_bert import Schedule, families, pyramid_settings, pyramidize, restore
 from pyramid_bert.core.selectors import get_selector, selector_names
 from pyramid_bert.core.tokens import Tokens
-from pyramid_bert.families import FAMILIES, base_model
+from pyramid_bert.families import FAMILIES, Where, base_model
+from pyramid_bert.families.table import _if_known
 
 N = 40
 METHODS = {
@@ -119,3 +121,10 @@ def test_dropout_does_not_affect_the_choice(tiny_of, family, tmp_path):
         if family.model is not None and dropouts(embeddings):  # a pyramid that selects elsewhere keeps it
             pyramidize(pyramid, Schedule.exponential(0.25, 2))
             assert 0.3 in dropouts(families.embeddings_of(pyramid))
+
+
+def test_a_release_of_transformers_without_a_family_has_no_row_for_it(monkeypatch):
+    row = {"model_type": "nomic_bert", "where": Where(base="nomic_bert"), "how": FAMILIES[0].how}
+    assert [family.config for family in _if_known("NomicBert", **row)] == [transformers.NomicBertConfig]
+    monkeypatch.delattr(transformers, "NomicBertConfig")
+    assert not _if_known("NomicBert", **row)

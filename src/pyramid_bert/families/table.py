@@ -23,6 +23,15 @@ from .modernbert import MODERN_BERT
 from .mpnet import MPNET
 from .rope import EURO_BERT, POST_NORM
 
+
+def _if_known(name: str, **row: Any) -> list[Family]:
+    """A row for the classes that start with `name`; none for a release of transformers without them."""
+    if not hasattr(hf, f"{name}Config"):
+        return []
+    classes = {"config": "Config", "classifier": "ForSequenceClassification", "model": "Model"}
+    return [Family(**{field: getattr(hf, name + ending) for field, ending in classes.items()}, **row)]
+
+
 FAMILIES: list[Family] = [
     Family(
         model_type="bert",
@@ -140,11 +149,9 @@ FAMILIES: list[Family] = [
         ),
         how=MODERN_BERT,
     ),
-    Family(
+    *_if_known(
+        "NomicBert",
         model_type="nomic_bert",
-        config=hf.NomicBertConfig,
-        classifier=hf.NomicBertForSequenceClassification,
-        model=hf.NomicBertModel,
         where=Where(
             base="nomic_bert",
             encoder="layers",
@@ -155,11 +162,9 @@ FAMILIES: list[Family] = [
         ),
         how=replace(POST_NORM, gated=True),
     ),
-    Family(
+    *_if_known(
+        "Gte",
         model_type="gte",
-        config=hf.GteConfig,
-        classifier=hf.GteForSequenceClassification,
-        model=hf.GteModel,
         where=Where(
             base="gte",
             encoder="layers",
@@ -170,19 +175,15 @@ FAMILIES: list[Family] = [
         ),
         how=replace(POST_NORM, gated=True),
     ),
-    Family(
+    *_if_known(
+        "JinaEmbeddingsV3",
         model_type="jina_embeddings_v3",
-        config=hf.JinaEmbeddingsV3Config,
-        classifier=hf.JinaEmbeddingsV3ForSequenceClassification,
-        model=hf.JinaEmbeddingsV3Model,
         where=Where(base="roberta", encoder="layers", layers="", stored="encoder.layers"),
         how=POST_NORM,
     ),
-    Family(
+    *_if_known(
+        "EuroBert",
         model_type="eurobert",
-        config=hf.EuroBertConfig,
-        classifier=hf.EuroBertForSequenceClassification,
-        model=hf.EuroBertModel,
         where=Where(
             base="model",
             encoder="layers",

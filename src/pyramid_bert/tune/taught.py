@@ -112,18 +112,15 @@ def train_pyramid(
     log_dir: str | Path | None = None,
     progress: bool = True,
 ) -> Taught:
-    """Finds the pyramid of a wanted speed-up that will be best after training, and trains it.
-
-    It starts from the dense model's weights, with the dense model as its teacher.
+    """Finds the pyramid of a wanted speed-up that will be best after training, and trains it from the dense weights.
 
     Args:
-        dense: A trained dense classifier or regressor; it is not changed.
+        dense: A trained dense classifier or regressor, which is the teacher; it is not changed.
         speedup: The wanted speed-up over the dense model on length-sorted batches.
         texts: At least 200 texts to learn from, or what `encode` returned.
         labels: One per text; without them all is learned from the dense model.
         dev: Texts and labels to evaluate on after each epoch, and to compare both models on in the end.
-        like: Texts as long as those that the model will be used on: the speed-up is that on them. By default those of
-            `dev`, or else `texts`.
+        like: Texts as long as those of later use, for the speed-up; by default those of `dev`, or else `texts`.
         target: What the speed-up is of: "time" on this machine, or the "ideal" count of multiply-accumulates.
         method: How tokens are merged; if it names a layer from which tokens rest, only that one is tried.
         settings: How to train; by default `as_taught(TrainSettings())`.
@@ -148,10 +145,10 @@ def train_pyramid(
     choice = None if record is None else _recorded(record, run)
     if choice is None:
         speedup_of = speedup_of or speeds(dense, timed, target, settings.eval_batch_size, progress=progress)
-        candidates = to_train(dense, items, timed, method, speedup_of, speedup)
+        worth_it = to_train(dense, items, timed, method, speedup_of, speedup)
         outputs = ask(dense, items, settings, progress=progress)
         how: dict[str, Any] = {"speedup_of": speedup_of, "speedup": speedup, "target": target, "settings": settings}
-        choice = _choose(dense, items, timed, candidates, outputs, **how, progress=progress)
+        choice = _choose(dense, items, timed, worth_it, outputs, **how, progress=progress)
         if record is not None:
             write_text(record, run_text({**run, _CHOICE: choice.to_dict()}))
     made = pyramid_of(dense, choice.settings)
