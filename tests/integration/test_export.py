@@ -36,6 +36,7 @@ from pyramid_bert.text.labels import Labels
 pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
 
 HALVING = Schedule.exponential(0.5, 2)  # of `trained`
+EXPORTED = "fast holds an exported model, which only predicts; give the model that was exported"
 
 
 @pytest.fixture(scope="module")
@@ -244,9 +245,17 @@ def test_the_command(saved, sentiment_files, tmp_path, capsys):
         ("export {model} --out {new} --precision int8", "--precision int8 needs --data"),
         ("export {model} --out {model}", "holds something already; name another folder, or pass --overwrite"),
         ("export {model} --out {new} --tolerance -1", "--tolerance must be"),
-        ("export {fast} --out {new}", "an exported model has no 'export'; use the model that was exported"),
-        ("certify {fast} --data {dev}", "an exported model has no 'model'"),
-        ("speedup {fast} --data {dev} --speedup 2 --out {new}", "an exported model has no 'model'"),
+        ("export {model} --out {new} --device cuda", "--runtime openvino runs on the CPU; leave out --device cuda"),
+        ("export {fast} --out {new}", EXPORTED),
+        ("certify {fast} --data {dev}", EXPORTED),
+        ("speedup {fast} --data {dev} --speedup 2 --out {new}", EXPORTED),
+        ("train --model {fast} --train {dev} --out {new}", EXPORTED),
+        ("train --teacher {fast} --train {dev} --out {new}", EXPORTED),
+        ("bench --model {fast} --data {dev}", EXPORTED),
+        (
+            "bench --model {model} --data {dev} --runtimes --device cuda",
+            "every optimization; leave out --device cuda",
+        ),
         ("predict {fast} film --device cuda", "runs on the CPU"),
         ("predict {fast} film --optimize int8", "--optimize is for models in torch"),
         ("evaluate {fast} --data {dev} --speed 2", "this model has one speed"),

@@ -34,6 +34,7 @@ COMMANDS = {
     "schedule": "show what a schedule keeps and what it costs",
 }
 
+_TAKE_EXPORTED = ("predict", "evaluate", "explain")
 _EPILOG = """examples:
   pyramid-bert demo
   pyramid-bert schedule --keep-ratio 0.25 --last-layer 3
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif unknown:  # argparse would show the usage of all commands, not of this one
         args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
+        _check_exported(args)
         _know_performers(args)
         args.run(args)
     except SystemExit:
@@ -67,6 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(_words(error))
         return 2 if isinstance(error, UsageError) else 1
     return 0
+
+
+def _check_exported(args: argparse.Namespace) -> None:
+    """Raises if the call names an exported model, which runs without torch, and the command needs more of it."""
+    for path in filter(None, (getattr(args, name, None) for name in ("model", "teacher"))):
+        if args.name not in _TAKE_EXPORTED:
+            from ..export.classifier import is_exported
+
+            if is_exported(path):
+                raise UsageError(
+                    f"{path} holds an exported model, which only predicts; give the model that was exported"
+                )
 
 
 def _know_performers(args: argparse.Namespace) -> None:
@@ -112,5 +126,5 @@ def _parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.add_argument("--debug", action="store_true", help="show the full traceback of an error")
-        command.set_defaults(run=module.run, command=command)
+        command.set_defaults(run=module.run, command=command, name=name)
     return parser

@@ -152,9 +152,10 @@ def _check_call(args: argparse.Namespace, batch_sizes: list[int]) -> None:
         raise UsageError(f"--training takes one --batch-size, got {args.batch_size}")
     if args.training and (args.data or args.optimize or args.speedup is not None):
         raise UsageError("--training takes random rows of --n tokens; leave out --data, --optimize and --speedup")
-    others = args.training or args.optimize or args.speedup is not None or args.device not in ("auto", "cpu")
-    if args.runtimes and others:
-        raise UsageError("--runtimes measures on the CPU with every optimization; leave out other ways to measure")
+    others = {"--training": args.training, "--optimize": args.optimize, "--speedup": args.speedup is not None}
+    others[f"--device {args.device}"] = args.device not in ("auto", "cpu")
+    if args.runtimes and (named := [option for option, given in others.items() if given]):
+        raise UsageError(f"--runtimes measures on the CPU with every optimization; leave out {', '.join(named)}")
 
 
 def _check_lengths(args: argparse.Namespace, model: Any) -> None:

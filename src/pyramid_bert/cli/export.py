@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an exported model that is in --out already")
     parser.add_argument("--max-length", type=int, metavar="N", help="cut longer texts to this many tokens")
     options.add_data_options(parser)
+    options.add_device_option(parser)
     options.add_json_option(parser)
 
 
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> None:
     """Exports, and shows what changed."""
     check_number("--tolerance", args.tolerance, error=UsageError)
     out, runtime = Path(args.out), get_runtime(args.runtime)
+    if args.device not in ("auto", "cpu"):
+        raise UsageError(f"--runtime {args.runtime} runs on the CPU; leave out --device {args.device}")
     with options.usage_errors():
         runtime.check_writing(args.precision)
     if args.precision == "int8" and not args.data:

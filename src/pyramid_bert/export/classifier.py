@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..explain.explanation import Explanation
 
 # What a classifier in torch has beside its model, which every other command asks for.
-_IN_TORCH = ("model", "fit", "save", "export", "optimize", "certificate", "new_head")
+_IN_TORCH = ("model", "fit", "save", "export", "optimize", "certificate", "new_head", "with_model", "seen")
 
 
 class ExportedClassifier(WithSpeed, Predictor):
