@@ -1,6 +1,7 @@
 """Classifiers exported to OpenVINO: the answers of torch, in a process that has neither torch nor transformers."""
 
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,28 @@ def test_without_torch_and_transformers(trained, exported_dir):
     words = [sys.executable, "-c", WITHOUT_TORCH, str(exported_dir), *texts[:3]]
     out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert np.array(json.loads(out)) == pytest.approx(clf.predict_logits(texts[:3]), abs=1e-5)
+
+
+COMMAND = """
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None
+from pyramid_bert.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_commands_without_torch(dense_dir, exported_dir, trained, tmp_path):
+    def call(*words):
+        return subprocess.run([sys.executable, "-c", COMMAND, *map(str, words)], capture_output=True, text=True)
+
+    done = call("predict", exported_dir, "a fine film", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert trained[0].predict(["a fine film"])[0] in done.stdout
+    for words in (["predict", dense_dir, "a fine film"], ["export", dense_dir, "--out", tmp_path / "new"]):
+        done = call(*words)
+        assert (done.returncode, done.stdout) == (1, "")
+        line = r"pyramid-bert: this needs (torch|transformers): pip install \1; without it, only exported models run\n"
+        assert re.fullmatch(line, done.stderr)
 
 
 def test_a_dense_model_is_one_graph(trained, tmp_path):

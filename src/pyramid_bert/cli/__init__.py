@@ -34,6 +34,7 @@ COMMANDS = {
     "schedule": "show what a schedule keeps and what it costs",
 }
 
+_TORCH = ("torch", "transformers", "safetensors")  # which an environment for exported models lacks
 _TAKE_EXPORTED = ("predict", "evaluate", "explain")
 _EPILOG = """examples:
   pyramid-bert demo
@@ -100,6 +101,8 @@ def _words(error: BaseException) -> str:
         return "out of memory; try a smaller --batch-size"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else one_line(error)
+    if isinstance(error, ImportError) and error.name in _TORCH:
+        return f"this needs {error.name}: pip install {error.name}; without it, only exported models run"
     name = type(error).__name__
     return f"internal error: {name}: {one_line(error)}; run again with --debug and report it"
 

@@ -20,7 +20,7 @@ class Words:
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise MissingExtraError("tokenizers", "openvino", "exported models") from error
+            raise MissingExtraError("tokenizers", "openvino", "an exported model") from error
         with translating(CheckpointError, f"{file} is damaged", AGAIN):
             self._tokenizer = Tokenizer.from_file(str(file))
         self._tokenizer.no_padding()

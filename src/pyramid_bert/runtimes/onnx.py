@@ -137,7 +137,7 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(name, "onnx", "models in ONNX Runtime") from error
+        raise MissingExtraError(name, "onnx", "a model in ONNX Runtime") from error
 
 
 def _attention(

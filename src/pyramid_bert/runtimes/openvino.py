@@ -119,7 +119,7 @@ def _openvino() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise MissingExtraError("openvino", "openvino", "models in OpenVINO") from error
+        raise MissingExtraError("openvino", "openvino", "a model in OpenVINO") from error
     return openvino
 
 
