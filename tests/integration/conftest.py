@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pyramid_bert import PyramidClassifier, Schedule
+from pyramid_bert import PyramidClassifier, Schedule, cores
 
 GOOD = "fine good great brilliant sweet perfect funny clever happy".split()
 BAD = "dull boring weak poor sad worst slow cold tired".split()
@@ -96,3 +96,13 @@ def rows_file(sentiment, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join(["text,label", *lines]) + "\n")
     return path
+
+
+@pytest.fixture
+def without_vnni(tmp_path, monkeypatch):
+    """A processor that has no 8-bit instructions, as far as the system tells."""
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2")
+    monkeypatch.setattr(cores, "CPUINFO", tmp_path / "cpuinfo")
+    cores.instructions.cache_clear()
+    yield
+    cores.instructions.cache_clear()

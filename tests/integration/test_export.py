@@ -3,9 +3,11 @@
 import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from io import StringIO
@@ -137,12 +139,35 @@ def test_bf16(trained, exported_dir, tmp_path):
     assert again.predict_logits(texts) == pytest.approx(found, abs=1e-6)
 
 
-def test_without_bf16(trained, tmp_path, monkeypatch):
+def test_without_bf16(trained, exported_dir, tmp_path, monkeypatch):
+    copied = Path(shutil.copytree(exported_dir, tmp_path / "copied"))
+    record = copied / "exported.json"
+    record.write_text(record.read_text().replace('"precision": "fp32"', '"precision": "bf16"'))
     monkeypatch.setattr(openvino, "_capabilities", lambda: frozenset({"FP32"}))
     with pytest.raises(PyramidError, match=r"this processor has no bf16 instructions .* use precision fp32 or int8"):
         trained[0].export(tmp_path / "fast", precision="bf16")
-    assert "no 8-bit instructions" in openvino.slow("int8")
-    assert openvino.slow("fp32") is None
+    with pytest.raises(PyramidError, match="this processor has no bf16 instructions"):
+        PyramidClassifier.load(copied)
+
+
+def test_without_vnni(trained, exported_dir, saved, sentiment_files, tmp_path, without_vnni, capsys):
+    pytest.importorskip("nncf", reason="NNCF is not installed: pip install 'pyramid-bert[openvino]'")
+    slow = "this processor has no 8-bit instructions (VNNI or AMX): int8 can be slower than fp32 here"
+    fast, dev = tmp_path / "fast", sentiment_files / "dev.csv"
+    words = ["--precision", "int8", "--out", fast, "--data", dev, "--force"]
+    assert run("export", saved, *words) == 0
+    assert capsys.readouterr().err.count(slow) == 1
+    assert run("predict", fast, "a fine film") == 0
+    assert capsys.readouterr().err == f"{slow}\n"
+    record = json.loads((fast / "exported.json").read_text())
+    assert record["instructions"] == []
+    record["instructions"] = ["avx512_vnni"]
+    (fast / "exported.json").write_text(json.dumps(record))
+    with pytest.warns(UserWarning, match="and sums can overflow: it was exported on one that has them. Measure it"):
+        assert PyramidClassifier.load(fast).predict(["a fine film"]).shape == (1,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ExportedClassifier.load(exported_dir)  # in fp32
 
 
 def test_a_loss_is_refused(trained, tmp_path, monkeypatch):

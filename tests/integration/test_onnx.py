@@ -10,9 +10,9 @@ import pytest
 from helpers import FAST, SCHEDULE, graphs_of
 
 from pyramid_bert import PyramidClassifier, Schedule, pyramidize
+from pyramid_bert.cores import has_vnni, instructions
 from pyramid_bert.errors import MissingExtraError, UnknownNameError
 from pyramid_bert.runtimes.onnx import load, quantize, write
-from pyramid_bert.runtimes.packed import has_vnni
 from pyramid_bert.runtimes.registry import get_runtime
 from pyramid_bert.text.batches import padded
 
@@ -89,9 +89,15 @@ def test_8_bits_are_a_quarter_of_the_linear_weights(tiny_bert, files):
     assert [tables[name] for name in tables if "word_embeddings" in name] == [onnx.TensorProto.FLOAT]
     weights = {weight.name: onnx.numpy_helper.to_array(weight) for weight in onnx.load(target).graph.initializer}
     largest = max(abs(weight.astype(int)).max() for weight in weights.values() if weight.dtype == np.int8)
-    assert largest == (127 if has_vnni() else 64)
+    assert largest == (127 if has_vnni(instructions()) else 64)
     scales = [weight for name, weight in weights.items() if name.endswith("_scale")]
     assert min(scale.shape[-1] for scale in scales if scale.ndim) > 1  # one for each output
+
+
+def test_weights_have_7_bits_where_two_products_are_added_in_16(dense_file, tmp_path, without_vnni):
+    quantize(dense_file, tmp_path / "small.onnx")
+    found = [onnx.numpy_helper.to_array(weight) for weight in onnx.load(tmp_path / "small.onnx").graph.initializer]
+    assert max(abs(weight.astype(int)).max() for weight in found if weight.dtype == np.int8 and weight.ndim == 2) == 64
 
 
 def test_weights_beside_a_graph(dense_file, tmp_path):

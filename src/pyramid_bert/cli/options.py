@@ -125,7 +125,10 @@ def _exported(args: argparse.Namespace) -> PyramidClassifier:
     for option in ("optimize", "fallback"):
         if getattr(args, option, None) is not None:
             raise UsageError(f"--{option} is for models in torch, and {args.model} holds an exported one; leave it out")
-    return cast("PyramidClassifier", ExportedClassifier.load(args.model))
+    found = ExportedClassifier.opened(args.model)
+    if (doubt := found.record.doubt) is not None:
+        say(doubt)
+    return cast("PyramidClassifier", found)
 
 
 def add_optimize_option(parser: Any) -> None:

@@ -6,6 +6,7 @@ that a classifier can do (train, certify, run again with all tokens) needs the m
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,18 @@ class ExportedClassifier(WithSpeed, Predictor):
 
     @classmethod
     def load(cls, folder: str | Path, *, threads: int | None = None) -> ExportedClassifier:
-        """The classifier in a folder; `threads` are those of the runtime and of our loops, None for all cores."""
+        """The classifier in a folder; `threads` are those of the runtime and of our loops, None for all cores.
+
+        Warns if it will be slow on this processor.
+        """
+        made = cls.opened(folder, threads=threads)
+        if (doubt := made.record.doubt) is not None:
+            warnings.warn(doubt, stacklevel=2)
+        return made
+
+    @classmethod
+    def opened(cls, folder: str | Path, *, threads: int | None = None) -> ExportedClassifier:
+        """The same as `load`, without a warning."""
         check_path("folder", folder)
         if threads is not None:
             check_number("threads", threads, 1, hint="None takes all cores", whole=True)

@@ -13,6 +13,7 @@ from ..boundary import read_object, translating
 from ..checks import check_choice, check_number
 from ..config import PyramidConfig
 from ..core.loop import Half
+from ..cores import has_vnni, instructions
 from ..errors import CheckpointError, shown
 from ..files import write_text
 from ..runtimes.registry import RUNTIMES, get_runtime
@@ -70,6 +71,7 @@ class Export:
         ways: The pyramids that it can run as; the first is the one it runs as after loading.
         measured: What exporting measured; empty without texts.
         made_with: The versions of this package and of the runtime that wrote it.
+        instructions: Those of the processor that wrote it; see `cores.instructions`.
     """
 
     runtime: str
@@ -85,6 +87,7 @@ class Export:
     ways: tuple[Way, ...]
     measured: Mapping[str, Any] = field(default_factory=dict)
     made_with: Mapping[str, str] = field(default_factory=dict)
+    instructions: tuple[str, ...] | None = None
 
     @property
     def files(self) -> list[str]:
@@ -96,7 +99,7 @@ class Export:
         sizes = {file.name: file.stat().st_size for file in sorted(folder.glob(GRAPHS))}
         versions = {"pyramid_bert": __version__, self.runtime: get_runtime(self.runtime).version}
         data = {**vars(self), "ways": [way.to_dict() for way in self.ways], "made_with": versions}
-        data |= {"format": FORMAT, "sizes": sizes}
+        data |= {"instructions": instructions(), "format": FORMAT, "sizes": sizes}
         write_text(folder / FILE, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
     @classmethod
@@ -119,7 +122,9 @@ class Export:
                 name: data[name] for name in ("runtime", "precision", "family", *_NUMBERS, "types", "reads_positions")
             }
             versions = {str(name): str(version) for name, version in data["made_with"].items()}
-            found = cls(**plain, ways=ways, measured=dict(data["measured"]), made_with=versions)
+            able = None if data["instructions"] is None else tuple(map(str, data["instructions"]))
+            about: dict[str, Any] = {"made_with": versions, "instructions": able}
+            found = cls(**plain, ways=ways, measured=dict(data["measured"]), **about)
             sizes = {Path(file).name: int(size) for file, size in data["sizes"].items()}
         missing = [file for file in dict.fromkeys((*found.files, *sizes)) if not (folder / file).is_file()]
         if missing or not ways or not all(way.stretches for way in ways):
@@ -128,6 +133,14 @@ class Export:
             if (there := (folder / file).stat().st_size) != size:
                 raise CheckpointError(f"{folder / file} is damaged: {there} bytes, exported with {size}; {AGAIN}")
         return found
+
+    @property
+    def doubt(self) -> str | None:
+        """What to say of running it on this processor, in a sentence; None if there is nothing to say."""
+        slow = get_runtime(self.runtime).slow(self.precision)
+        if slow is None or self.instructions is None or not has_vnni(self.instructions):
+            return slow
+        return f"{slow}, and sums can overflow: it was exported on one that has them. Measure it here, or {AGAIN} here"
 
     def check_fits(self, file: Path, inputs: Sequence[str], widths: Sequence[int | None]) -> None:
         """Raises unless a graph is one of this model: it takes what the loop gives, and gives what the loop takes.

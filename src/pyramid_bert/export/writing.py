@@ -69,7 +69,7 @@ def export(
         number = graphs_to_write(classifier.model, precision, _pyramids(classifier))
         with steps_shown("writing graphs", number, shown=progress) as step:
             made = write_folder(classifier, scratch, chosen, precision, [items[i] for i in head], after_each=step)
-        exported = ExportedClassifier.load(scratch)  # what cannot be read back is not written
+        exported = ExportedClassifier.opened(scratch)  # what cannot be read back is not written
         report = measure(classifier, exported, [items[i] for i in held_out], truth, progress=progress)
         if not force:
             check_loss(report, tolerance)

@@ -15,7 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..cores import cores
+from ..cores import cores, has_vnni, instructions
 from ..errors import MissingExtraError
 
 
@@ -28,15 +28,6 @@ def check_writing(precision: str) -> None:
     """Raises if what writes graphs is not installed."""
     _package("onnx")
     _package("onnxscript")
-
-
-def slow(precision: str) -> str | None:
-    """What will be slow on this processor, in a sentence; None if nothing is."""
-    from .packed import has_vnni
-
-    if precision == "int8" and not has_vnni():
-        return "this processor has no 8-bit instructions (VNNI): int8 can be slower than fp32 here"
-    return None
 
 
 def write(stretch: Any, example: dict[str, Any], file: Path) -> None:
@@ -69,9 +60,8 @@ def quantize(source: Path, target: Path, rows: Sequence[Any] = ()) -> None:
     a text depend a little on the texts beside it. Embeddings stay as they are. No `rows` are needed to tell scales.
     """
     onnx, quantization = _package("onnx"), _package("onnxruntime.quantization")
-    from .packed import has_vnni
-
     graph = onnx.load(source)
+    adds_in_16_bits = not has_vnni(instructions())  # two products at a time; 7-bit weights cannot overflow them
     by_head = _by_head(graph.graph)
     del graph.graph.value_info[:]  # it holds shapes of weights, which are wrong after the quantizer transposed them
     quantization.quant_utils.add_pre_process_metadata(graph)  # the exporter has done that work
@@ -81,7 +71,7 @@ def quantize(source: Path, target: Path, rows: Sequence[Any] = ()) -> None:
         op_types_to_quantize=["MatMul"],  # the quantizer turns every Gemm into one
         nodes_to_exclude=by_head,
         per_channel=True,
-        reduce_range=not has_vnni(),  # two products are added in 16 bits then; 7-bit weights cannot overflow them
+        reduce_range=adds_in_16_bits,
         weight_type=quantization.QuantType.QInt8,
         use_external_data_format=source.with_name(f"{source.name}.data").exists(),
     )

@@ -32,13 +32,6 @@ def check_writing(precision: str) -> None:
         _nncf()
 
 
-def slow(precision: str) -> str | None:
-    """What will be slow on this processor, in a sentence; None if nothing is."""
-    if precision == "int8" and "INT8" not in _capabilities():
-        return "this processor has no 8-bit instructions (VNNI or AMX): int8 can be slower than fp32 here"
-    return None
-
-
 def write(stretch: Any, example: dict[str, Any], file: Path) -> None:
     """Writes a stretch (a torch module) as a graph with inputs of any number of rows and tokens.
 

@@ -2,8 +2,8 @@
 
 A module has `write(stretch, example, file)`, which needs torch, `quantize(source, target, rows)`,
 `load(file, precision, threads)`, which returns a `graphs.Graph` with the names of its `inputs` and the `widths` of its
-outputs, `check(precision)`, which raises what this machine or environment lacks, `check_writing(precision)`, which
-raises what it lacks for writing, and `slow(precision)`, which says what will be slow on it.
+outputs, `check(precision)`, which raises what this machine or environment lacks, and `check_writing(precision)`, which
+raises what it lacks for writing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from ..cores import has_vnni, instructions
 from ..errors import UnknownNameError
 
 
@@ -45,9 +46,10 @@ class Runtime:
         self.functions.check_writing(precision)
 
     def slow(self, precision: str) -> str | None:
-        """What will be slow on this machine, in a sentence; None if nothing is."""
-        found: str | None = self.functions.slow(precision)
-        return found
+        """What will be slow on this processor, in a sentence; None if nothing is."""
+        if precision != "int8" or has_vnni(instructions()):
+            return None
+        return "this processor has no 8-bit instructions (VNNI or AMX): int8 can be slower than fp32 here"
 
     @property
     def version(self) -> str:
