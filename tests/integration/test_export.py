@@ -208,12 +208,20 @@ def test_it_explains_what_it_can(trained, tmp_path):
     assert "dense: not known" in str(mine)
 
 
+# 64 texts of hardly any known word
+STRANGE = ["東 " * before + "film" + " 東" * after for before in range(8) for after in range(6, 14)]
+
+
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [
         ({"precision": "int8"}, DataError, r"int8 needs at least 50 texts .* got 0"),
         ({"precision": "int8", "texts": ["a film"] * 49}, DataError, "got 49"),
-        ({"precision": "int8", "texts": ["東京 大阪 札幌 京都"] * 60}, DataError, "are unknown to the model"),
+        (
+            {"precision": "int8", "texts": ["東 " * words for words in range(1, 55)]},
+            DataError,
+            "are unknown to the model",
+        ),
         ({"labels": ["pos"]}, DataError, "labels need texts"),
         ({"texts": ["a film"], "labels": ["bad"]}, DataError, "bad"),
         ({"texts": ["a film"], "tolerance": -1}, PyramidError, "tolerance must be"),

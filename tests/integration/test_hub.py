@@ -127,8 +127,8 @@ def test_other_heads_and_families_are_refused_by_name():
         BertForMultipleChoice,
         BertForNextSentencePrediction,
         BertForTokenClassification,
-        DistilBertConfig,
-        DistilBertForSequenceClassification,
+        RoFormerConfig,
+        RoFormerForSequenceClassification,
     )
 
     tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -139,8 +139,8 @@ def test_other_heads_and_families_are_refused_by_name():
             pyramidize(kind(AutoConfig.for_model("bert", **tiny)), Schedule.constant(0.5))
     with pytest.warns(UserWarning, match="read its CLS vector"):
         pyramidize(AutoModel.from_config(AutoConfig.for_model("bert", **tiny)), Schedule.constant(0.5))
-    other = DistilBertForSequenceClassification(DistilBertConfig(dim=8, n_layers=1, n_heads=2, hidden_dim=8))
-    with pytest.raises(UnsupportedModelError, match=r"no adapter for model family 'distilbert'.*have one: bert"):
+    other = RoFormerForSequenceClassification(RoFormerConfig(**tiny))
+    with pytest.raises(UnsupportedModelError, match=r"no adapter for model family 'roformer'.*have one: bert"):
         pyramidize(other, Schedule.constant(0.5))
 
 

@@ -145,7 +145,11 @@ def test_an_exported_one_ranks_alike_without_torch(folder, tmp_path, precision):
     pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'pyramid-bert[openvino]'")
     rr = PyramidReranker.from_pretrained(folder, HALF, "cluster", activation="tanh")
     rr.classifier.tokenizer.model_max_length = 25  # an exported tokenizer does not know it
-    report = rr.export(tmp_path / "fast", precision=precision, lists=[(QUERY, DOCUMENTS)] * 20)
+    words = QUERY.split()
+    lists = [
+        (" ".join(words[n:] + words[:n]), [f"{one} {two}" for one in DOCUMENTS[:4] for two in words]) for n in range(5)
+    ]
+    report = rr.export(tmp_path / "fast", precision=precision, lists=lists)
     assert (report.precision, report.rows > 0) == (precision, True)
     words = [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "fast"), QUERY, *DOCUMENTS]
     out = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)

@@ -95,7 +95,7 @@ def test_unknown_names_have_the_nearest(clf, tiny_bert):
         (lambda: clf.fit(["fine", "dull"], ["a", "b"], lr=1e-3), "learning_rate"),
         (lambda: clf.fit(["fine", "dull"], ["a", "b"], epoch=1), "epochs"),
         (lambda: pyramidize(tiny_bert(), SCHEDULE, reduced="drop"), "reduce"),
-        (lambda: PyramidConfig(schedule=SCHEDULE).replace(sead=1), "seed"),
+        (lambda: PyramidConfig(schedule=SCHEDULE).replace(seeed=1), "seed"),
     ):
         with pytest.raises(PyramidError, match=f"did you mean '{near}'"):
             call()

@@ -77,7 +77,12 @@ def is_plain(part: Any) -> bool:
     replaced = "forward" in part.__dict__  # accelerate does this to load weights
     listens = part._forward_hooks or part._forward_pre_hooks
     return (
-        (type(part) is nn.Linear or getattr(part, "multiplies_exactly", False))
+        (_is_linear(part) or getattr(part, "multiplies_exactly", False))
         and (type(part.weight) is nn.Parameter or torch.compiler.is_compiling())  # which trace with stand-ins
         and not (replaced or listens)
     )
+
+
+def _is_linear(part: Any) -> bool:
+    """Whether it is torch's linear layer, or that layer wrapped by a tracer; not one that computes otherwise."""
+    return isinstance(part, nn.Linear) and type(part).forward is nn.Linear.forward
