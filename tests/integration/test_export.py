@@ -218,7 +218,7 @@ STRANGE = ["東 " * before + "film" + " 東" * after for before in range(8) for 
         ({"precision": "int8"}, DataError, r"int8 needs at least 50 texts .* got 0"),
         ({"precision": "int8", "texts": ["a film"] * 49}, DataError, "got 49"),
         (
-            {"precision": "int8", "texts": ["東 " * words for words in range(1, 55)]},
+            {"precision": "int8", "texts": STRANGE},
             DataError,
             "are unknown to the model",
         ),
